@@ -20,6 +20,7 @@ mod tally;
 
 use core::cmp::min;
 
+use ib_fabric::fault::Verb;
 use ib_fabric::rc::{Requester, RequesterTally, Responder, ResponderTally};
 use ipoib_sys::bindings;
 use kernel::prelude::*;
@@ -263,7 +264,7 @@ impl Qp {
         self.due[1].store(deadline.unwrap_or(NEVER), Relaxed);
     }
 
-    /// Posts a chain of send requests, up to the first one for which `check` fails. Returns whether the queue
+    /// Posts a chain of send requests, up to the first one that is to fail. Returns whether the queue
     /// pair has something to send now, and the error, if there was one, with the request that it is for.
     ///
     /// # Safety
@@ -274,7 +275,6 @@ impl Qp {
         &self,
         mut wr: *const bindings::ib_send_wr,
         wakeups: &mut Wakeups,
-        mut check: impl FnMut() -> Result,
     ) -> (bool, Result<(), (Error, *const bindings::ib_send_wr)>) {
         let mut side = self.sends.lock();
         let side = &mut *side;
@@ -286,7 +286,7 @@ impl Qp {
                 result = Err((EINVAL, wr));
                 break;
             }
-            if let Err(e) = check() {
+            if let Err(e) = self.fixed.faults.strike(Verb::PostSend) {
                 result = Err((e, wr));
                 break;
             }

@@ -206,10 +206,7 @@ impl OwnQp {
         wr.opcode = bindings::ib_wr_opcode_IB_WR_SEND;
         (wr.sg_list, wr.num_sge) = (data, 1);
         // SAFETY: It is one request. The caller keeps the memory until it has closed the queue pair.
-        let (_, result) = unsafe {
-            self.qp
-                .post_send(&raw const wr, &mut Wakeups::new(), || Ok(()))
-        };
+        let (_, result) = unsafe { self.qp.post_send(&raw const wr, &mut Wakeups::new()) };
         result.map_err(|(e, _)| e)
     }
 

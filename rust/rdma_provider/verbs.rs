@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The table of operations that RDMA core calls.
+//!
+//! Each asks whether it is to fail, by the faults that the device has been given, before it begins. An object whose
+//! destruction fails stays, and can be destroyed again. It has no more requests, and its ULP hears nothing of it, for
+//! many ULPs free what they had it for, whatever comes of it. RDMA core itself frees a completion queue of
+//! `ib_alloc_cq()` and a memory region of a protection domain's own; what this crate has for them is lost then, as it
+//! is for all that is still there when the device goes.
 
 mod ah;
 mod cq;
 mod device;
-mod faulty;
 mod holder;
 mod mr;
 mod pd;
@@ -26,7 +31,6 @@ use crate::domain::Domain;
 use crate::object::Object;
 use crate::qp::Qp;
 use crate::srq::Srq;
-use faulty::Faulty;
 
 pub(crate) use device::Operations;
 pub(crate) use holder::Holder;
@@ -62,48 +66,48 @@ impl<A: Adapter> Operations<A> {
             owner: module.as_ptr().cast(),
             driver_id: bindings::rdma_driver_id_RDMA_DRIVER_UNKNOWN,
             enable_driver: Some(Self::enable_driver),
-            query_device: Some(Faulty::<A>::query_device),
+            query_device: Some(Self::query_device),
             modify_device: Some(Self::modify_device),
             get_dev_fw_str: Some(Self::get_dev_fw_str),
-            query_port: Some(Faulty::<A>::query_port),
+            query_port: Some(Self::query_port),
             modify_port: Some(Self::modify_port),
             get_link_layer: Some(Self::get_link_layer),
             get_port_immutable: Some(Self::get_port_immutable),
-            query_gid: Some(Faulty::<A>::query_gid),
-            query_pkey: Some(Faulty::<A>::query_pkey),
+            query_gid: Some(Self::query_gid),
+            query_pkey: Some(Self::query_pkey),
             process_mad: Some(Self::process_mad),
             // Without it, the device cannot be given to another network namespace.
             disassociate_ucontext: Some(disassociate_ucontext),
-            alloc_pd: Some(faulty::alloc_pd),
-            dealloc_pd: Some(faulty::dealloc_pd),
-            get_dma_mr: Some(faulty::get_dma_mr),
+            alloc_pd: Some(pd::alloc_pd),
+            dealloc_pd: Some(pd::dealloc_pd),
+            get_dma_mr: Some(mr::get_dma_mr),
             // Without it, RDMA core has no device for the kernel's ULPs.
             reg_user_mr: Some(mr::reg_user_mr),
-            alloc_mr: Some(faulty::alloc_mr),
-            map_mr_sg: Some(faulty::map_mr_sg),
-            dereg_mr: Some(faulty::dereg_mr),
-            create_ah: Some(faulty::create_ah),
+            alloc_mr: Some(mr::alloc_mr),
+            map_mr_sg: Some(mr::map_mr_sg),
+            dereg_mr: Some(mr::dereg_mr),
+            create_ah: Some(ah::create_ah),
             modify_ah: Some(ah::modify_ah),
             query_ah: Some(ah::query_ah),
-            destroy_ah: Some(faulty::destroy_ah),
-            create_cq: Some(Faulty::<A>::create_cq),
-            destroy_cq: Some(faulty::destroy_cq),
-            poll_cq: Some(faulty::poll_cq),
-            req_notify_cq: Some(faulty::req_notify_cq),
-            modify_cq: Some(faulty::modify_cq),
-            create_srq: Some(Faulty::<A>::create_srq),
-            modify_srq: Some(faulty::modify_srq),
+            destroy_ah: Some(ah::destroy_ah),
+            create_cq: Some(Self::create_cq),
+            destroy_cq: Some(cq::destroy_cq),
+            poll_cq: Some(cq::poll_cq),
+            req_notify_cq: Some(cq::req_notify_cq),
+            modify_cq: Some(cq::modify_cq),
+            create_srq: Some(Self::create_srq),
+            modify_srq: Some(srq::modify_srq),
             query_srq: Some(srq::query_srq),
-            destroy_srq: Some(faulty::destroy_srq),
-            post_srq_recv: Some(Faulty::<A>::post_srq_recv),
-            create_qp: Some(Faulty::<A>::create_qp),
-            modify_qp: Some(Faulty::<A>::modify_qp),
-            query_qp: Some(faulty::query_qp),
-            destroy_qp: Some(Faulty::<A>::destroy_qp),
-            post_send: Some(Faulty::<A>::post_send),
-            post_recv: Some(Faulty::<A>::post_recv),
-            attach_mcast: Some(Faulty::<A>::attach_mcast),
-            detach_mcast: Some(Faulty::<A>::detach_mcast),
+            destroy_srq: Some(srq::destroy_srq),
+            post_srq_recv: Some(Self::post_srq_recv),
+            create_qp: Some(Self::create_qp),
+            modify_qp: Some(Self::modify_qp),
+            query_qp: Some(qp::query_qp),
+            destroy_qp: Some(Self::destroy_qp),
+            post_send: Some(Self::post_send),
+            post_recv: Some(Self::post_recv),
+            attach_mcast: Some(Self::attach_mcast),
+            detach_mcast: Some(Self::detach_mcast),
             size_ib_ah: size_of::<Object<bindings::ib_ah, AddressVector>>(),
             size_ib_cq: size_of::<Object<bindings::ib_cq, cq::Kept>>(),
             size_ib_pd: size_of::<Object<bindings::ib_pd, Arc<Domain>>>(),

@@ -2,6 +2,7 @@
 
 //! Operations on address handles.
 
+use ib_fabric::fault::Verb;
 use ipoib_sys::bindings;
 use kernel::error::from_result;
 use kernel::ffi::c_int;
@@ -22,9 +23,9 @@ pub(super) unsafe extern "C" fn create_ah(
 ) -> c_int {
     from_result(|| {
         // SAFETY: RDMA core calls with the handle that it makes and its attributes.
-        let address = AddressVector::from_raw(unsafe { &*(*attr).ah_attr })?;
-        // SAFETY: The device has made its handle.
-        let (limits, counts) = unsafe { limited((*ah).device) };
+        let ((limits, counts), attr) =
+            unsafe { (limited((*ah).device, Verb::CreateAh)?, &*(*attr).ah_attr) };
+        let address = AddressVector::from_raw(attr)?;
         counts.handles.claim(limits.max_ah)?.keep();
         // SAFETY: It is being made, with the size that the table says.
         unsafe { fill(ah, address) };
@@ -71,8 +72,10 @@ pub(super) unsafe extern "C" fn query_ah(
 ///
 /// As [`Operations`] says.
 pub(super) unsafe extern "C" fn destroy_ah(ah: *mut bindings::ib_ah, _flags: u32) -> c_int {
-    // SAFETY: RDMA core calls with a handle of its device's.
-    let (_, counts) = unsafe { limited((*ah).device) };
-    counts.handles.release();
-    0
+    from_result(|| {
+        // SAFETY: RDMA core calls with a handle of its device's.
+        let (_, counts) = unsafe { limited((*ah).device, Verb::DestroyAh)? };
+        counts.handles.release();
+        Ok(0)
+    })
 }

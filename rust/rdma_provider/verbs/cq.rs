@@ -2,6 +2,7 @@
 
 //! Operations on completion queues.
 
+use ib_fabric::fault::Verb;
 use ib_fabric::Limit;
 use ipoib_sys::bindings;
 use kernel::error::from_result;
@@ -10,7 +11,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::device::Operations;
-use super::holder::limited;
+use super::holder::{faults, limited};
 use crate::adapter::Adapter;
 use crate::bh_work::BhWork;
 use crate::cq::{Bell, Cq};
@@ -32,6 +33,22 @@ pub(super) unsafe fn half<'a>(cq: *const bindings::ib_cq) -> Option<&'a Arc<Cq>>
     unsafe { own::<_, Kept>(cq) }.map(|kept| &kept.cq)
 }
 
+/// That half, for a verb.
+///
+/// # Errors
+///
+/// That with which the verb is to fail.
+///
+/// # Safety
+///
+/// As for [`own`].
+unsafe fn called<'a>(cq: *const bindings::ib_cq, verb: Verb) -> Result<&'a Arc<Cq>> {
+    // SAFETY: By the safety requirement.
+    let (faults, own) = unsafe { (faults((*cq).device), half(cq)) };
+    faults.strike(verb)?;
+    own.ok_or(EINVAL)
+}
+
 impl<A: Adapter> Operations<A> {
     /// Makes a completion queue.
     ///
@@ -47,7 +64,7 @@ impl<A: Adapter> Operations<A> {
             // SAFETY: RDMA core calls with the queue that its device makes.
             let (adapter, attr) = unsafe { (Self::adapter((*cq).device), &*attr) };
             // SAFETY: As above.
-            let (limits, counts) = unsafe { limited((*cq).device) };
+            let (limits, counts) = unsafe { limited((*cq).device, Verb::CreateCq)? };
             if attr.cqe == 0 || attr.cqe > limits.max_cqe || attr.flags != 0 {
                 return Err(EINVAL);
             }
@@ -84,14 +101,18 @@ pub(super) unsafe extern "C" fn destroy_cq(
     cq: *mut bindings::ib_cq,
     _udata: *mut bindings::ib_udata,
 ) -> c_int {
-    // SAFETY: RDMA core calls with its queue, which nobody uses any more.
-    if let Some(own) = unsafe { take::<_, Kept>(cq) } {
-        own.cq.close();
-    }
-    // SAFETY: It is one of its device's.
-    let (_, counts) = unsafe { limited((*cq).device) };
-    counts.completion_queues.release();
-    0
+    from_result(|| {
+        // SAFETY: RDMA core calls with its queue.
+        if let Some(own) = unsafe { half(cq) } {
+            own.close();
+        }
+        // SAFETY: It is one of its device's.
+        let (_, counts) = unsafe { limited((*cq).device, Verb::DestroyCq)? };
+        // SAFETY: Nobody uses it any more.
+        drop(unsafe { take::<_, Kept>(cq) });
+        counts.completion_queues.release();
+        Ok(0)
+    })
 }
 
 /// Takes completions.
@@ -104,15 +125,17 @@ pub(super) unsafe extern "C" fn poll_cq(
     entries: c_int,
     wc: *mut bindings::ib_wc,
 ) -> c_int {
-    let Ok(room) = usize::try_from(entries) else {
-        return EINVAL.to_errno();
-    };
-    if room == 0 {
-        return 0;
-    }
-    // SAFETY: A ULP calls with its queue, and memory for so many completions.
-    let (own, out) = unsafe { (half(cq), core::slice::from_raw_parts_mut(wc.cast(), room)) };
-    own.map_or(0, |own| own.poll(out)) as c_int
+    from_result(|| {
+        // SAFETY: A ULP calls with its queue.
+        let own = unsafe { called(cq, Verb::PollCq)? };
+        let room = usize::try_from(entries).map_err(|_| EINVAL)?;
+        if room == 0 {
+            return Ok(0);
+        }
+        // SAFETY: A ULP calls with memory for so many completions.
+        let out = unsafe { core::slice::from_raw_parts_mut(wc.cast(), room) };
+        Ok(own.poll(out) as c_int)
+    })
 }
 
 /// Asks for an event.
@@ -124,14 +147,14 @@ pub(super) unsafe extern "C" fn req_notify_cq(
     cq: *mut bindings::ib_cq,
     flags: bindings::ib_cq_notify_flags,
 ) -> c_int {
-    // SAFETY: A ULP calls with its queue.
-    let Some(own) = (unsafe { half(cq) }) else {
-        return EINVAL.to_errno();
-    };
-    let kind = flags & bindings::ib_cq_notify_flags_IB_CQ_SOLICITED_MASK;
-    let missed = own.arm(kind == bindings::ib_cq_notify_flags_IB_CQ_SOLICITED);
-    let asked = flags & bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS != 0;
-    c_int::from(asked && missed)
+    from_result(|| {
+        // SAFETY: A ULP calls with its queue.
+        let own = unsafe { called(cq, Verb::NotifyCq)? };
+        let kind = flags & bindings::ib_cq_notify_flags_IB_CQ_SOLICITED_MASK;
+        let missed = own.arm(kind == bindings::ib_cq_notify_flags_IB_CQ_SOLICITED);
+        let asked = flags & bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS != 0;
+        Ok(c_int::from(asked && missed))
+    })
 }
 
 /// Sets the moderation of events.
@@ -144,10 +167,9 @@ pub(super) unsafe extern "C" fn modify_cq(
     count: u16,
     period: u16,
 ) -> c_int {
-    // SAFETY: RDMA core calls with a ULP's queue.
-    let Some(own) = (unsafe { half(cq) }) else {
-        return EINVAL.to_errno();
-    };
-    own.moderate(count, period);
-    0
+    from_result(|| {
+        // SAFETY: RDMA core calls with a ULP's queue.
+        unsafe { called(cq, Verb::ModifyCq)? }.moderate(count, period);
+        Ok(0)
+    })
 }

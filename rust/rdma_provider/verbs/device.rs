@@ -4,6 +4,7 @@
 
 use core::marker::PhantomData;
 
+use ib_fabric::fault::{Quirk, Verb};
 use ib_fabric::{Arrival, Lid, LinkLayer, Mad, Verdict};
 use ipoib_sys::bindings;
 use kernel::error::from_result;
@@ -30,6 +31,22 @@ impl<A: Adapter> Operations<A> {
         unsafe { &*(*device.cast::<Holder<A>>()).adapter }
     }
 
+    /// The adapter of a device, for a verb.
+    ///
+    /// # Errors
+    ///
+    /// That with which the verb is to fail.
+    ///
+    /// # Safety
+    ///
+    /// `device` has to be one of this table's, for `'a`.
+    unsafe fn called<'a>(device: *const bindings::ib_device, verb: Verb) -> Result<&'a A> {
+        // SAFETY: By the safety requirement.
+        let adapter = unsafe { Self::adapter(device) };
+        adapter.faults().strike(verb)?;
+        Ok(adapter)
+    }
+
     /// Opens the adapter's handle: the device is registered.
     ///
     /// # Safety
@@ -52,10 +69,12 @@ impl<A: Adapter> Operations<A> {
         attr: *mut bindings::ib_device_attr,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
-        // SAFETY: RDMA core calls with its device, and memory for the answer that nobody else has.
-        let (adapter, attr) = unsafe { (Self::adapter(device), &mut *attr) };
-        adapter.capabilities().fill(attr);
-        0
+        from_result(|| {
+            // SAFETY: RDMA core calls with its device, and memory for the answer that nobody else has.
+            let (adapter, attr) = unsafe { (Self::called(device, Verb::QueryDevice)?, &mut *attr) };
+            adapter.capabilities().fill(attr);
+            Ok(0)
+        })
     }
 
     /// Sets the node description.
@@ -99,7 +118,7 @@ impl<A: Adapter> Operations<A> {
         };
     }
 
-    /// Fills in a port's attributes.
+    /// Fills in a port's attributes; a device with the quirk says that it has one lane.
     ///
     /// # Safety
     ///
@@ -111,8 +130,11 @@ impl<A: Adapter> Operations<A> {
     ) -> c_int {
         from_result(|| {
             // SAFETY: RDMA core calls with its device, and memory for the answer that nobody else has.
-            let (adapter, attr) = unsafe { (Self::adapter(device), &mut *attr) };
+            let (adapter, attr) = unsafe { (Self::called(device, Verb::QueryPort)?, &mut *attr) };
             adapter.port(number(port)?)?.fill(attr);
+            if adapter.faults().has(Quirk::OneLane) {
+                attr.active_width = bindings::ib_port_width_IB_WIDTH_1X as u8;
+            }
             Ok(0)
         })
     }
@@ -181,7 +203,7 @@ impl<A: Adapter> Operations<A> {
     ) -> c_int {
         from_result(|| {
             // SAFETY: RDMA core calls with its device.
-            let adapter = unsafe { Self::adapter(device) };
+            let adapter = unsafe { Self::called(device, Verb::QueryGid)? };
             let index = u32::try_from(index).map_err(|_| EINVAL)?;
             let raw = adapter.gid(number(port)?, index)?;
             // SAFETY: It is memory for the answer.
@@ -203,7 +225,7 @@ impl<A: Adapter> Operations<A> {
     ) -> c_int {
         from_result(|| {
             // SAFETY: RDMA core calls with its device.
-            let adapter = unsafe { Self::adapter(device) };
+            let adapter = unsafe { Self::called(device, Verb::QueryPKey)? };
             let raw = adapter.pkey(number(port)?, index)?;
             // SAFETY: It is memory for the answer.
             unsafe { *pkey = raw };

@@ -4,6 +4,7 @@
 
 use core::mem;
 
+use ib_fabric::fault::Verb;
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -84,15 +85,32 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// The limits and the numbers of a device's objects.
+/// The faults of a device.
+///
+/// # Safety
+///
+/// `device` has to be one of this crate's, for `'a`.
+pub(super) unsafe fn faults<'a>(device: *const bindings::ib_device) -> &'a Faults {
+    // SAFETY: By the safety requirement it lies in a `Holder`, which has them by its invariant, at a place that does
+    // not depend on the adapter's type.
+    unsafe { &*(*device.cast::<Holder<()>>()).faults }
+}
+
+/// The limits and the numbers of a device's objects, for a verb that makes or ends one.
+///
+/// # Errors
+///
+/// That with which the verb is to fail.
 ///
 /// # Safety
 ///
 /// `device` has to be one of this crate's, with its attributes set, for `'a`.
 pub(super) unsafe fn limited<'a>(
     device: *const bindings::ib_device,
-) -> (&'a bindings::ib_device_attr, &'a Counts) {
-    // SAFETY: By the safety requirement it lies in a `Holder`, whose fields are at the same places whatever adapter it
-    // is for. RDMA core sets the attributes before it makes any object.
-    unsafe { (&(*device).attrs, &(*device.cast::<Holder<()>>()).counts) }
+    verb: Verb,
+) -> Result<(&'a bindings::ib_device_attr, &'a Counts)> {
+    // SAFETY: By the safety requirement.
+    unsafe { faults(device) }.strike(verb)?;
+    // SAFETY: As for `faults`. RDMA core sets the attributes before it makes any object.
+    Ok(unsafe { (&(*device).attrs, &(*device.cast::<Holder<()>>()).counts) })
 }

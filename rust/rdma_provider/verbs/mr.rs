@@ -2,13 +2,14 @@
 
 //! Operations on memory regions.
 
+use ib_fabric::fault::Verb;
 use ipoib_sys::bindings;
 use kernel::error::from_result;
 use kernel::ffi::{c_int, c_uint};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::holder::limited;
+use super::holder::{faults, limited};
 use super::pd::domain;
 use crate::attributes::MAX_PAGES;
 use crate::domain::Domain;
@@ -55,28 +56,19 @@ impl Holder {
     }
 }
 
-/// Closes the region behind one of RDMA core's, which stays.
-///
-/// # Safety
-///
-/// As for [`Holder::region`].
-pub(super) unsafe fn close(mr: *const bindings::ib_mr) {
-    // SAFETY: By the safety requirement.
-    unsafe { Holder::region(mr) }.end();
-}
-
-/// Adds a region to a protection domain.
+/// Adds a region to a protection domain, for a verb.
 ///
 /// # Safety
 ///
 /// `pd` has to be one of a device of this crate's.
 unsafe fn add(
     pd: *mut bindings::ib_pd,
+    verb: Verb,
     make: impl Fn(u32) -> Result<Arc<Region>>,
 ) -> *mut bindings::ib_mr {
     let add = || {
         // SAFETY: By the safety requirement.
-        let (domain, (limits, counts)) = unsafe { (domain(pd)?, limited((*pd).device)) };
+        let ((limits, counts), domain) = unsafe { (limited((*pd).device, verb)?, domain(pd)?) };
         let claim = counts.regions.claim(limits.max_mr)?;
         let region = domain.add(make)?;
         let mr = Holder::publish(region.clone(), domain.clone())
@@ -98,7 +90,11 @@ pub(super) unsafe extern "C" fn get_dma_mr(
 ) -> *mut bindings::ib_mr {
     // SAFETY: RDMA core calls with its protection domain. The ULP that asks for such a region lends all memory that
     // it will name.
-    unsafe { add(pd, |place| Region::of_all(place, flags as u32)) }
+    unsafe {
+        add(pd, Verb::GetDmaMr, |place| {
+            Region::of_all(place, flags as u32)
+        })
+    }
 }
 
 /// Makes a memory region that send requests open and close.
@@ -111,14 +107,17 @@ pub(super) unsafe extern "C" fn alloc_mr(
     kind: bindings::ib_mr_type,
     most: u32,
 ) -> *mut bindings::ib_mr {
-    if kind != bindings::ib_mr_type_IB_MR_TYPE_MEM_REG {
-        return EOPNOTSUPP.to_ptr();
-    }
-    if most == 0 || most > MAX_PAGES {
-        return EINVAL.to_ptr();
-    }
+    let make = |place| {
+        if kind != bindings::ib_mr_type_IB_MR_TYPE_MEM_REG {
+            return Err(EOPNOTSUPP);
+        }
+        if most == 0 || most > MAX_PAGES {
+            return Err(EINVAL);
+        }
+        Region::new(place, most as usize)
+    };
     // SAFETY: RDMA core calls with its protection domain.
-    unsafe { add(pd, |place| Region::new(place, most as usize)) }
+    unsafe { add(pd, Verb::AllocMr, make) }
 }
 
 /// Refuses a memory region of user space, which has no verbs.
@@ -151,7 +150,10 @@ pub(super) unsafe extern "C" fn map_mr_sg(
 ) -> c_int {
     from_result(|| {
         // SAFETY: RDMA core calls with its region, whose page size it has set.
-        let (region, page_size) = unsafe { (Holder::region(mr), (*mr).page_size) };
+        let (region, page_size) = unsafe {
+            faults((*mr).device).strike(Verb::MapMr)?;
+            (Holder::region(mr), (*mr).page_size)
+        };
         region.begin_draft(page_size)?;
         // SAFETY: RDMA core calls with a list of so many elements.
         let mapped = unsafe { bindings::ib_sg_to_pages(mr, list, n, offset, Some(add_page)) };
@@ -184,11 +186,15 @@ pub(super) unsafe extern "C" fn dereg_mr(
     mr: *mut bindings::ib_mr,
     _udata: *mut bindings::ib_udata,
 ) -> c_int {
-    // SAFETY: RDMA core calls with its device's region.
-    let (_, counts) = unsafe { limited((*mr).device) };
-    // SAFETY: Nobody uses it any more; `Holder::publish` has made it.
-    let holder = unsafe { KBox::<Holder>::from_raw(mr.cast()) };
-    holder.domain.remove(&holder.region);
-    counts.regions.release();
-    0
+    from_result(|| {
+        // SAFETY: RDMA core calls with its device's region.
+        let (_, counts) = unsafe { limited((*mr).device, Verb::DeregMr) }
+            // SAFETY: `Holder::publish` has made it.
+            .inspect_err(|_| unsafe { Holder::region(mr) }.end())?;
+        // SAFETY: Nobody uses it any more; `Holder::publish` has made it.
+        let holder = unsafe { KBox::<Holder>::from_raw(mr.cast()) };
+        holder.domain.remove(&holder.region);
+        counts.regions.release();
+        Ok(0)
+    })
 }

@@ -2,6 +2,7 @@
 
 //! Operations on protection domains.
 
+use ib_fabric::fault::Verb;
 use ipoib_sys::bindings;
 use kernel::error::from_result;
 use kernel::ffi::c_int;
@@ -34,7 +35,7 @@ pub(super) unsafe extern "C" fn alloc_pd(
 ) -> c_int {
     from_result(|| {
         // SAFETY: RDMA core calls with the domain that its device makes.
-        let (limits, counts) = unsafe { limited((*pd).device) };
+        let (limits, counts) = unsafe { limited((*pd).device, Verb::AllocPd)? };
         let claim = counts.domains.claim(limits.max_pd)?;
         let domain = Domain::new()?;
         // SAFETY: It is being made, with the size that the table says.
@@ -53,10 +54,12 @@ pub(super) unsafe extern "C" fn dealloc_pd(
     pd: *mut bindings::ib_pd,
     _udata: *mut bindings::ib_udata,
 ) -> c_int {
-    // SAFETY: RDMA core calls with its protection domain, which nobody uses any more.
-    drop(unsafe { take::<_, Arc<Domain>>(pd) });
-    // SAFETY: It is one of its device's.
-    let (_, counts) = unsafe { limited((*pd).device) };
-    counts.domains.release();
-    0
+    from_result(|| {
+        // SAFETY: RDMA core calls with its device's protection domain.
+        let (_, counts) = unsafe { limited((*pd).device, Verb::DeallocPd)? };
+        // SAFETY: Nobody uses it any more.
+        drop(unsafe { take::<_, Arc<Domain>>(pd) });
+        counts.domains.release();
+        Ok(0)
+    })
 }

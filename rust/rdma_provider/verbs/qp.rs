@@ -2,22 +2,27 @@
 
 //! Operations on queue pairs.
 
+use ib_fabric::fault::{Quirk, Setting, Verb};
 use ib_fabric::{Limit, Limits};
 use ipoib_sys::bindings;
 use kernel::error::from_result;
 use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::Arc;
+use kernel::time::delay::fsleep;
+use kernel::time::Delta;
 
 use super::cq::half;
 use super::device::Operations;
-use super::holder::limited;
+use super::holder::{faults, limited};
 use super::pd;
 use crate::adapter::Adapter;
+use crate::faults::Faults;
 use crate::object::{fill, own, posted, take};
 use crate::qp::{Abilities, Fixed, Kind, Qp, Sizes};
 use crate::readers::wait_for_readers;
 use crate::srq::Srq;
+use crate::state::State;
 use crate::wakeups::Wakeups;
 
 impl<A: Adapter> Operations<A> {
@@ -34,7 +39,10 @@ impl<A: Adapter> Operations<A> {
         from_result(|| {
             // SAFETY: RDMA core calls with the queue pair that it makes and its attributes.
             let (adapter, attr) = unsafe { (Self::adapter((*qp).device), &mut *attr) };
+            // SAFETY: As above.
+            let (_, counts) = unsafe { limited((*qp).device, Verb::CreateQp)? };
             let kind = Kind::from_raw(attr.qp_type)?;
+            check_room(adapter.faults(), kind, &attr.cap)?;
             let limits = adapter.capabilities().limits;
             let abilities = abilities(&limits, kind, attr.create_flags)?;
             // SAFETY: RDMA core calls with the queue pair that it makes, and with a ULP's queues.
@@ -47,8 +55,6 @@ impl<A: Adapter> Operations<A> {
             let send_cq = send_cq.ok_or(EINVAL)?;
             let receive_cq = receive_cq.ok_or(EINVAL)?;
             let port = first_port(attr, kind, adapter.ports())?;
-            // SAFETY: RDMA core calls with the queue pair that its device makes.
-            let (_, counts) = unsafe { limited((*qp).device) };
             let claim = if kind.is_special() {
                 None
             } else {
@@ -96,7 +102,7 @@ impl<A: Adapter> Operations<A> {
         Ok((adapter, own.ok_or(EINVAL)?))
     }
 
-    /// Changes a queue pair's attributes and state.
+    /// Changes a queue pair's attributes and state, after a while if the device has that quirk.
     ///
     /// # Safety
     ///
@@ -110,31 +116,23 @@ impl<A: Adapter> Operations<A> {
         from_result(|| {
             // SAFETY: RDMA core calls with its queue pair and the new attributes.
             let ((adapter, own), attr) = unsafe { (Self::both(qp)?, &*attr) };
-            let mask = mask as u32;
-            if mask & bindings::ib_qp_attr_mask_IB_QP_PORT != 0
-                && (attr.port_num == 0 || attr.port_num > adapter.ports().into())
-            {
+            let (faults, mask) = (adapter.faults(), mask as u32);
+            let has_state = mask & bindings::ib_qp_attr_mask_IB_QP_STATE != 0;
+            let state = has_state.then(|| State::from_raw(attr.qp_state)).flatten();
+            faults.strike_modify(state)?;
+            let leaves = state == Some(State::Init) && own.is_reset();
+            if leaves && own.has_left_reset() && faults.has(Quirk::ResetOnce) {
                 return Err(EINVAL);
             }
-            if mask & bindings::ib_qp_attr_mask_IB_QP_PKEY_INDEX != 0
-                && attr.pkey_index >= adapter.capabilities().pkeys
-            {
-                return Err(EINVAL);
+            match faults.number(Setting::ModifyTime) {
+                Some(ms) => own.change_alone(|| {
+                    fsleep(Delta::from_millis(ms.into()));
+                    modify(adapter, own, attr, mask)
+                })?,
+                None => modify(adapter, own, attr, mask)?,
             }
-            let mut wakeups = Wakeups::new();
-            if own.modify(attr, mask, &mut wakeups)? {
-                adapter.ready(own);
-            }
-            wakeups.flush();
-            let ends = mask & bindings::ib_qp_attr_mask_IB_QP_STATE != 0
-                && matches!(
-                    attr.qp_state,
-                    bindings::ib_qp_state_IB_QPS_ERR | bindings::ib_qp_state_IB_QPS_RESET
-                );
-            if ends && own.kind() == Kind::Rc {
-                // An answer that was taken before may be being copied, without a lock of this queue pair's. That is
-                // in softirq, which a grace period waits for: then the ULP may free the memory.
-                wait_for_readers();
+            if leaves {
+                own.leave_reset();
             }
             Ok(0)
         })
@@ -149,39 +147,43 @@ impl<A: Adapter> Operations<A> {
         qp: *mut bindings::ib_qp,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
-        // SAFETY: RDMA core calls with its device's queue pair, which nobody uses any more.
-        let (adapter, own) = unsafe { (Self::adapter((*qp).device), take::<_, Arc<Qp>>(qp)) };
-        if let Some(own) = own {
-            adapter.release_qp(own.number(), own.kind(), own.first_port());
-            if !own.kind().is_special() {
-                // SAFETY: As above.
-                let (_, counts) = unsafe { limited((*qp).device) };
-                counts.queue_pairs.release();
+        from_result(|| {
+            // SAFETY: RDMA core calls with its device's queue pair.
+            let (adapter, own) = unsafe { Self::both(qp)? };
+            // SAFETY: As above.
+            let begun = unsafe { limited((*qp).device, Verb::DestroyQp) };
+            if let Ok((_, counts)) = begun {
+                adapter.release_qp(own.number(), own.kind(), own.first_port());
+                if !own.kind().is_special() {
+                    counts.queue_pairs.release();
+                }
             }
             own.close();
             // Whoever has added a completion of its will have told the ULP: it may free the queue next.
             wait_for_readers();
-        }
-        0
+            begun?;
+            // SAFETY: Nobody uses it any more.
+            drop(unsafe { take::<_, Arc<Qp>>(qp) });
+            Ok(0)
+        })
     }
 
-    /// Posts send requests, up to the first one for which `check` fails.
+    /// Posts send requests, up to the first one that is to fail: each counts as a call.
     ///
     /// # Safety
     ///
     /// As [`Operations`] says.
-    pub(super) unsafe fn post_send(
+    pub(super) unsafe extern "C" fn post_send(
         qp: *mut bindings::ib_qp,
         wr: *const bindings::ib_send_wr,
         bad: *mut *const bindings::ib_send_wr,
-        check: impl FnMut() -> Result,
     ) -> c_int {
         from_result(|| {
             // SAFETY: A ULP calls with its queue pair.
             let (adapter, own) = unsafe { Self::both(qp)? };
             let mut wakeups = Wakeups::new();
             // SAFETY: A ULP calls with requests for this queue pair.
-            let (ready, result) = unsafe { own.post_send(wr, &mut wakeups, check) };
+            let (ready, result) = unsafe { own.post_send(wr, &mut wakeups) };
             if ready {
                 adapter.ready(own);
             }
@@ -203,6 +205,9 @@ impl<A: Adapter> Operations<A> {
         from_result(|| {
             // SAFETY: A ULP calls with its queue pair.
             let (adapter, own) = unsafe { Self::both(qp)? };
+            let struck = adapter.faults().strike(Verb::PostRecv);
+            // SAFETY: The ULP has room for it.
+            unsafe { posted(struck.map_err(|e| (e, wr)), bad)? };
             let mut wakeups = Wakeups::new();
             // SAFETY: A ULP calls with requests for this queue pair.
             let (waited, result) = unsafe { own.post_receive(wr, &mut wakeups) };
@@ -225,7 +230,7 @@ impl<A: Adapter> Operations<A> {
         lid: u16,
     ) -> c_int {
         // SAFETY: RDMA core calls with its queue pair and a GID.
-        unsafe { Self::membership(qp, gid, lid, A::attach) }
+        unsafe { Self::membership(Verb::AttachMcast, qp, gid, lid, A::attach) }
     }
 
     /// Detaches a queue pair from a multicast group.
@@ -239,7 +244,7 @@ impl<A: Adapter> Operations<A> {
         lid: u16,
     ) -> c_int {
         // SAFETY: RDMA core calls with its queue pair and a GID.
-        unsafe { Self::membership(qp, gid, lid, A::detach) }
+        unsafe { Self::membership(Verb::DetachMcast, qp, gid, lid, A::detach) }
     }
 
     /// Changes the membership of a queue pair in a multicast group.
@@ -248,6 +253,7 @@ impl<A: Adapter> Operations<A> {
     ///
     /// `qp` has to be a queue pair of this table's, and `gid` a GID.
     unsafe fn membership(
+        verb: Verb,
         qp: *mut bindings::ib_qp,
         gid: *mut bindings::ib_gid,
         lid: u16,
@@ -256,9 +262,63 @@ impl<A: Adapter> Operations<A> {
         from_result(|| {
             // SAFETY: By the safety requirement.
             let ((adapter, own), gid) = unsafe { (Self::both(qp)?, (*gid).raw) };
+            adapter.faults().strike(verb)?;
             change(adapter, own, gid, lid)?;
             Ok(0)
         })
+    }
+}
+
+/// Changes a queue pair's attributes and state.
+///
+/// # Errors
+///
+/// `EINVAL` for a port or a P_Key index that there is not; those of [`Qp::modify`].
+fn modify<A: Adapter>(
+    adapter: &A,
+    own: &Arc<Qp>,
+    attr: &bindings::ib_qp_attr,
+    mask: u32,
+) -> Result {
+    if mask & bindings::ib_qp_attr_mask_IB_QP_PORT != 0
+        && (attr.port_num == 0 || attr.port_num > adapter.ports().into())
+    {
+        return Err(EINVAL);
+    }
+    if mask & bindings::ib_qp_attr_mask_IB_QP_PKEY_INDEX != 0
+        && attr.pkey_index >= adapter.capabilities().pkeys
+    {
+        return Err(EINVAL);
+    }
+    let mut wakeups = Wakeups::new();
+    if own.modify(attr, mask, &mut wakeups)? {
+        adapter.ready(own);
+    }
+    wakeups.flush();
+    let ends = mask & bindings::ib_qp_attr_mask_IB_QP_STATE != 0
+        && matches!(
+            attr.qp_state,
+            bindings::ib_qp_state_IB_QPS_ERR | bindings::ib_qp_state_IB_QPS_RESET
+        );
+    if ends && own.kind() == Kind::Rc {
+        // An answer that was taken before may be being copied, without a lock of this queue pair's. That is
+        // in softirq, which a grace period waits for: then the ULP may free the memory.
+        wait_for_readers();
+    }
+    Ok(())
+}
+
+/// Checks that a device with the quirk has room for a queue pair's requests, of which it takes fewer than it says.
+/// The special ones are spared, since no port is up without them.
+///
+/// # Errors
+///
+/// `ENOMEM` if it has not.
+fn check_room(faults: &Faults, kind: Kind, cap: &bindings::ib_qp_cap) -> Result {
+    let elements = cap.max_send_wr.saturating_mul(cap.max_send_sge.max(1));
+    match faults.number(Setting::SendElements) {
+        Some(room) if elements > room && !kind.is_special() => Err(ENOMEM),
+        _ => Ok(()),
     }
 }
 
@@ -358,9 +418,10 @@ pub(super) unsafe extern "C" fn query_qp(
     init: *mut bindings::ib_qp_init_attr,
 ) -> c_int {
     // SAFETY: RDMA core calls with its queue pair.
-    let (core, own) = unsafe { (&*qp, own::<_, Arc<Qp>>(qp)) };
-    let Some(own) = own else {
-        return EINVAL.to_errno();
+    let (core, own, faults) = unsafe { (&*qp, own::<_, Arc<Qp>>(qp), faults((*qp).device)) };
+    let own = match faults.strike(Verb::QueryQp).and(own.ok_or(EINVAL)) {
+        Ok(own) => own,
+        Err(e) => return e.to_errno(),
     };
     let (now, draining) = own.attributes();
     let sizes = own.sizes();

@@ -2,6 +2,7 @@
 
 //! Operations on shared receive queues.
 
+use ib_fabric::fault::Verb;
 use ipoib_sys::bindings;
 use kernel::error::from_result;
 use kernel::ffi::c_int;
@@ -9,7 +10,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::device::Operations;
-use super::holder::limited;
+use super::holder::{faults, limited};
 use crate::adapter::Adapter;
 use crate::object::{fill, own, posted, take};
 use crate::srq::Srq;
@@ -28,7 +29,8 @@ impl<A: Adapter> Operations<A> {
     ) -> c_int {
         from_result(|| {
             // SAFETY: RDMA core calls with the queue that its device makes and its attributes.
-            let ((limits, counts), init) = unsafe { (limited((*srq).device), &*init) };
+            let ((limits, counts), init) =
+                unsafe { (limited((*srq).device, Verb::CreateSrq)?, &*init) };
             if init.srq_type != bindings::ib_srq_type_IB_SRQT_BASIC {
                 return Err(EOPNOTSUPP);
             }
@@ -69,6 +71,9 @@ impl<A: Adapter> Operations<A> {
                     own::<_, Arc<Srq>>(srq).ok_or(EINVAL)?,
                 )
             };
+            let struck = adapter.faults().strike(Verb::PostSrqRecv);
+            // SAFETY: The ULP has room for it.
+            unsafe { posted(struck.map_err(|e| (e, wr)), bad)? };
             let wake = |qp: &Arc<crate::Qp>| {
                 if qp.posted() {
                     adapter.ready(qp);
@@ -95,7 +100,10 @@ pub(super) unsafe extern "C" fn modify_srq(
 ) -> c_int {
     from_result(|| {
         // SAFETY: RDMA core calls with its queue and the new attributes.
-        let (own, attr) = unsafe { (own::<_, Arc<Srq>>(srq).ok_or(EINVAL)?, &*attr) };
+        let (own, attr) = unsafe {
+            faults((*srq).device).strike(Verb::ModifySrq)?;
+            (own::<_, Arc<Srq>>(srq).ok_or(EINVAL)?, &*attr)
+        };
         let limit = bindings::ib_srq_attr_mask_IB_SRQ_LIMIT;
         if mask & !limit != 0 {
             return Err(EOPNOTSUPP);
@@ -139,12 +147,16 @@ pub(super) unsafe extern "C" fn destroy_srq(
     srq: *mut bindings::ib_srq,
     _udata: *mut bindings::ib_udata,
 ) -> c_int {
-    // SAFETY: RDMA core calls with its queue, which nobody uses any more.
-    if let Some(own) = unsafe { take::<_, Arc<Srq>>(srq) } {
-        own.close();
-    }
-    // SAFETY: It is one of its device's.
-    let (_, counts) = unsafe { limited((*srq).device) };
-    counts.receive_queues.release();
-    0
+    from_result(|| {
+        // SAFETY: RDMA core calls with its queue.
+        if let Some(own) = unsafe { own::<_, Arc<Srq>>(srq) } {
+            own.close();
+        }
+        // SAFETY: It is one of its device's.
+        let (_, counts) = unsafe { limited((*srq).device, Verb::DestroySrq)? };
+        // SAFETY: Nobody uses it any more.
+        drop(unsafe { take::<_, Arc<Srq>>(srq) });
+        counts.receive_queues.release();
+        Ok(0)
+    })
 }
