@@ -108,37 +108,15 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// The value of attribute `number`, of a type that `is_such` accepts, if it was given. It is aligned to 4 bytes.
-    fn find(&self, number: u16, is_such: fn(Type) -> bool) -> Option<*const c_void> {
-        let known = self.policy.iter().find(|known| known.0 == number)?;
-        if self.data.is_null() || !is_such(known.1) {
+    /// The value of attribute `number`, of type `holds`, if it was given. It is aligned to 4 bytes.
+    fn find(&self, number: u16, holds: Type) -> Option<*const c_void> {
+        if self.data.is_null() || !self.policy.contains(&(number, holds)) {
             return None;
         }
         // SAFETY: It is in the policy, and so within the array by the type invariant.
         let attribute = unsafe { *self.data.add(usize::from(number)) };
         // The value follows the header.
         (!attribute.is_null()).then(|| attribute.wrapping_add(1).cast_const().cast())
-    }
-
-    /// The value of a [`Type::U16`], if it was given.
-    fn get_u16(&self, number: u16) -> Option<u16> {
-        let value = self.find(number, |holds| holds == Type::U16)?;
-        // SAFETY: Checked to be one by the type invariant.
-        Some(unsafe { value.cast::<u16>().read() })
-    }
-
-    /// The value of a [`Type::U32`], if it was given.
-    fn get_u32(&self, number: u16) -> Option<u32> {
-        let value = self.find(number, |holds| holds == Type::U32)?;
-        // SAFETY: Checked to be one by the type invariant.
-        Some(unsafe { value.cast::<u32>().read() })
-    }
-
-    /// The value of a [`Type::Text`], if it was given.
-    fn get_text(&self, number: u16) -> Option<&'a CStr> {
-        let text = self.find(number, |holds| matches!(holds, Type::Text(_)))?;
-        // SAFETY: Checked to be a string with its terminating zero by the type invariant, during `'a`.
-        Some(unsafe { CStr::from_char_ptr(text.cast()) })
     }
 }
 
@@ -165,37 +143,6 @@ impl Message<'_> {
             _lifetime: PhantomData,
         }
     }
-
-    /// Appends a [`Type::U16`] or a [`Type::U32`].
-    ///
-    /// # Errors
-    ///
-    /// `EMSGSIZE`: no room.
-    fn put_bytes<const N: usize>(&mut self, number: u16, bytes: [u8; N]) -> Result {
-        // SAFETY: A message under construction by the invariant; the bytes are copied.
-        to_result(unsafe {
-            bindings::nla_put(self.skb, number.into(), N as c_int, bytes.as_ptr().cast())
-        })
-    }
-
-    /// Appends a [`Type::Text`]: `text`, which has no zero, and a zero.
-    ///
-    /// # Errors
-    ///
-    /// `EMSGSIZE`: no room.
-    fn put_text(&mut self, number: u16, text: &[u8]) -> Result {
-        // nla_len has 16 bits and includes the header; 32 KiB are more than enough.
-        let len = i16::try_from(text.len()).map_err(|_| EMSGSIZE)?;
-        // SAFETY: As in `put_bytes`.
-        to_result(unsafe {
-            bindings::ipoib_rs_nla_put_text(
-                self.skb,
-                c_int::from(number),
-                text.as_ptr().cast(),
-                len as usize,
-            )
-        })
-    }
 }
 
 /// A type that [`link_attributes`](crate::link_attributes) takes.
@@ -218,33 +165,31 @@ pub trait Value {
     fn put(message: &mut Message<'_>, number: u16, value: Self::Told<'_>) -> Result;
 }
 
-impl Value for u16 {
-    const HOLDS: Type = Type::U16;
-    type Asked<'a> = u16;
-    type Told<'a> = u16;
+/// Implements [`Value`] for numbers.
+macro_rules! numbers {
+    ($($type:ty = $holds:expr),*) => {$(
+        impl Value for $type {
+            const HOLDS: Type = $holds;
+            type Asked<'a> = $type;
+            type Told<'a> = $type;
 
-    fn get(attributes: &Attributes<'_>, number: u16) -> Option<u16> {
-        attributes.get_u16(number)
-    }
+            fn get(attributes: &Attributes<'_>, number: u16) -> Option<$type> {
+                let value = attributes.find(number, Self::HOLDS)?;
+                // SAFETY: Checked to be one by the type invariant.
+                Some(unsafe { value.cast::<$type>().read() })
+            }
 
-    fn put(message: &mut Message<'_>, number: u16, value: u16) -> Result {
-        message.put_bytes(number, value.to_ne_bytes())
-    }
+            fn put(message: &mut Message<'_>, number: u16, value: $type) -> Result {
+                let len = size_of::<$type>() as c_int;
+                let data = (&raw const value).cast();
+                // SAFETY: A message under construction by the invariant; the bytes are copied.
+                to_result(unsafe { bindings::nla_put(message.skb, number.into(), len, data) })
+            }
+        }
+    )*};
 }
 
-impl Value for u32 {
-    const HOLDS: Type = Type::U32;
-    type Asked<'a> = u32;
-    type Told<'a> = u32;
-
-    fn get(attributes: &Attributes<'_>, number: u16) -> Option<u32> {
-        attributes.get_u32(number)
-    }
-
-    fn put(message: &mut Message<'_>, number: u16, value: u32) -> Result {
-        message.put_bytes(number, value.to_ne_bytes())
-    }
-}
+numbers!(u16 = Type::U16, u32 = Type::U32);
 
 /// A string of at most `MAX` bytes, told as bytes without a zero.
 pub struct Text<const MAX: u16>;
@@ -255,11 +200,17 @@ impl<const MAX: u16> Value for Text<MAX> {
     type Told<'a> = &'a [u8];
 
     fn get<'a>(attributes: &Attributes<'a>, number: u16) -> Option<&'a CStr> {
-        attributes.get_text(number)
+        let text = attributes.find(number, Self::HOLDS)?;
+        // SAFETY: Checked to be a string with its terminating zero by the type invariant, during `'a`.
+        Some(unsafe { CStr::from_char_ptr(text.cast()) })
     }
 
     fn put(message: &mut Message<'_>, number: u16, value: &[u8]) -> Result {
-        message.put_text(number, value)
+        // nla_len has 16 bits and includes the header; 32 KiB are more than enough.
+        let len = i16::try_from(value.len()).map_err(|_| EMSGSIZE)? as usize;
+        let text = value.as_ptr().cast();
+        // SAFETY: A message under construction by the invariant; the text is copied.
+        to_result(unsafe { bindings::ipoib_rs_nla_put_text(message.skb, number.into(), text, len) })
     }
 }
 
