@@ -23,6 +23,9 @@ use crate::skb::TxSkb;
 use crate::stats::QueueStats;
 use crate::vf::Functions;
 
+/// The receive queue, and the transmit queue, that is used.
+const USED: c_int = 0;
+
 /// The tables of driver `T`.
 pub(crate) struct Tables<T: Tasks + Functions>(PhantomData<T>);
 
@@ -255,7 +258,9 @@ impl<T: Tasks + Functions> Tables<T> {
     ) {
         // SAFETY: By this function's requirements.
         let (dev, out) = unsafe { (Device::<T>::from_raw(dev), &mut *out) };
-        T::queue_stats(dev).fill_rx_of(queue, out);
+        if queue == USED {
+            T::queue_stats(dev).fill_rx(out);
+        }
     }
 
     /// # Safety
@@ -268,7 +273,9 @@ impl<T: Tasks + Functions> Tables<T> {
     ) {
         // SAFETY: By this function's requirements.
         let (dev, out) = unsafe { (Device::<T>::from_raw(dev), &mut *out) };
-        T::queue_stats(dev).fill_tx_of(queue, out);
+        if queue == USED {
+            T::queue_stats(dev).fill_tx(out);
+        }
     }
 
     /// # Safety
@@ -280,7 +287,10 @@ impl<T: Tasks + Functions> Tables<T> {
         tx: *mut bindings::netdev_queue_stats_tx,
     ) {
         // SAFETY: By this function's requirements.
-        unsafe { QueueStats::fill_base(&mut *rx, &mut *tx) };
+        let (rx, tx) = unsafe { (&mut *rx, &mut *tx) };
+        // Says which there are: the queues have all that the device ever counted.
+        QueueStats::default().fill_rx(rx);
+        QueueStats::default().fill_tx(tx);
     }
 
     /// # Safety

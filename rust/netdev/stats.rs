@@ -3,7 +3,6 @@
 //! Counters.
 
 use ipoib_sys::bindings;
-use kernel::ffi::c_int;
 use kernel::sync::atomic::{Atomic, Relaxed};
 
 use crate::relaxed::Relax;
@@ -100,7 +99,7 @@ pub struct QueueStats {
 
 impl QueueStats {
     /// Copies those of the receive queue into the kernel's form.
-    fn fill_rx(&self, out: &mut bindings::netdev_queue_stats_rx) {
+    pub(crate) fn fill_rx(&self, out: &mut bindings::netdev_queue_stats_rx) {
         out.packets = self.rx_packets;
         out.bytes = self.rx_bytes;
         out.alloc_fail = self.rx_alloc_fail;
@@ -108,7 +107,7 @@ impl QueueStats {
     }
 
     /// Copies those of the transmit queue.
-    fn fill_tx(&self, out: &mut bindings::netdev_queue_stats_tx) {
+    pub(crate) fn fill_tx(&self, out: &mut bindings::netdev_queue_stats_tx) {
         out.packets = self.tx_packets;
         out.bytes = self.tx_bytes;
         out.hw_drops = self.tx_drops;
@@ -116,30 +115,6 @@ impl QueueStats {
         out.needs_csum = self.tx_needs_csum;
         out.stop = self.tx_stops;
         out.wake = self.tx_wakes;
-    }
-
-    /// Copies those of a receive queue, if it is the one that is used.
-    pub(crate) fn fill_rx_of(&self, queue: c_int, out: &mut bindings::netdev_queue_stats_rx) {
-        if queue == 0 {
-            self.fill_rx(out);
-        }
-    }
-
-    /// Copies those of a transmit queue, if it is the one that is used.
-    pub(crate) fn fill_tx_of(&self, queue: c_int, out: &mut bindings::netdev_queue_stats_tx) {
-        if queue == 0 {
-            self.fill_tx(out);
-        }
-    }
-
-    /// Says which there are: the queues have all that the device ever counted.
-    pub(crate) fn fill_base(
-        rx: &mut bindings::netdev_queue_stats_rx,
-        tx: &mut bindings::netdev_queue_stats_tx,
-    ) {
-        let none = Self::default();
-        none.fill_rx(rx);
-        none.fill_tx(tx);
     }
 }
 
