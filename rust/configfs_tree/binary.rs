@@ -104,21 +104,6 @@ impl<T: Directory> BinaryFile<T> {
     }
 }
 
-/// The files as configfs takes them: pointers, of which the one behind the last is null.
-pub(crate) const fn list<T>(
-    files: &'static [BinaryFile<T>],
-) -> [*mut bindings::configfs_bin_attribute; MAX_BINARY_FILES + 1] {
-    assert!(files.len() <= MAX_BINARY_FILES);
-    let mut list = [ptr::null_mut(); MAX_BINARY_FILES + 1];
-    let mut i = 0;
-    while i < files.len() {
-        // configfs reads it only.
-        list[i] = ptr::from_ref(&files[i].attribute).cast_mut();
-        i += 1;
-    }
-    list
-}
-
 /// Reads a file, or gives its length if there is no memory.
 ///
 /// # Safety

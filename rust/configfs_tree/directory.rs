@@ -13,8 +13,8 @@ use kernel::prelude::*;
 use kernel::types::Opaque;
 use kernel::ModuleMetadata;
 
-use crate::binary::{self, BinaryFile, MAX_BINARY_FILES};
-use crate::file::{self, File, MAX_FILES};
+use crate::binary::{BinaryFile, MAX_BINARY_FILES};
+use crate::file::{File, MAX_FILES};
 
 /// A kind of directory, of which each value belongs to one.
 ///
@@ -93,10 +93,9 @@ impl<T: Directory> Entry<T> {
             drop_link: None,
         };
 
-    const FILES: [*mut bindings::configfs_attribute; MAX_FILES + 1] = file::list(T::FILES);
+    const FILES: [*const File<T>; MAX_FILES + 1] = list(T::FILES);
 
-    const BINARY_FILES: [*mut bindings::configfs_bin_attribute; MAX_BINARY_FILES + 1] =
-        binary::list(T::BINARY_FILES);
+    const BINARY_FILES: [*const BinaryFile<T>; MAX_BINARY_FILES + 1] = list(T::BINARY_FILES);
 
     const TYPE: bindings::config_item_type = bindings::config_item_type {
         ct_owner: T::Module::THIS_MODULE.as_ptr().cast(),
@@ -118,6 +117,18 @@ impl<T: Directory> Entry<T> {
         // `T` is `Sync`.
         unsafe { &(*item.cast::<Self>()).value }
     }
+}
+
+/// Files as configfs takes them: pointers, of which the one behind the last is null. Both kinds are attributes of its.
+const fn list<F, const N: usize>(files: &'static [F]) -> [*const F; N] {
+    assert!(files.len() < N);
+    let mut list = [ptr::null(); N];
+    let mut i = 0;
+    while i < files.len() {
+        list[i] = &raw const files[i];
+        i += 1;
+    }
+    list
 }
 
 /// Frees a directory.

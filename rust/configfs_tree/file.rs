@@ -91,21 +91,6 @@ impl<T: Directory> File<T> {
     }
 }
 
-/// The files as configfs takes them: pointers, of which the one behind the last is null.
-pub(crate) const fn list<T>(
-    files: &'static [File<T>],
-) -> [*mut bindings::configfs_attribute; MAX_FILES + 1] {
-    assert!(files.len() <= MAX_FILES);
-    let mut list = [ptr::null_mut(); MAX_FILES + 1];
-    let mut i = 0;
-    while i < files.len() {
-        // configfs reads it only.
-        list[i] = ptr::from_ref(&files[i].attribute).cast_mut();
-        i += 1;
-    }
-    list
-}
-
 /// A text that is being printed.
 pub struct Text<'a> {
     /// Rest of the page.
