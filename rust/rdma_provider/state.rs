@@ -28,16 +28,16 @@ pub enum State {
 impl State {
     /// State of that name in `enum ib_qp_state`, if it is one.
     pub(crate) fn from_raw(raw: bindings::ib_qp_state) -> Option<State> {
-        Some(match raw {
-            bindings::ib_qp_state_IB_QPS_RESET => State::Reset,
-            bindings::ib_qp_state_IB_QPS_INIT => State::Init,
-            bindings::ib_qp_state_IB_QPS_RTR => State::ReadyToReceive,
-            bindings::ib_qp_state_IB_QPS_RTS => State::ReadyToSend,
-            bindings::ib_qp_state_IB_QPS_SQD => State::SendQueueDrained,
-            bindings::ib_qp_state_IB_QPS_SQE => State::SendQueueError,
-            bindings::ib_qp_state_IB_QPS_ERR => State::Error,
-            _ => return None,
-        })
+        let all = [
+            State::Reset,
+            State::Init,
+            State::ReadyToReceive,
+            State::ReadyToSend,
+            State::SendQueueDrained,
+            State::SendQueueError,
+            State::Error,
+        ];
+        all.into_iter().find(|state| *state as u32 == raw)
     }
 
     /// Returns true if messages are delivered to it.
