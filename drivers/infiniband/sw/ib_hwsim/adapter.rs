@@ -27,7 +27,7 @@ pub(crate) struct Hca {
 impl Hca {
     /// An adapter, as RDMA core sees it, for one of the fabric.
     pub(crate) fn new(plan: &NodePlan, netns: Netns, host: &Arc<Host>) -> Result<Arc<Self>> {
-        let sender = BhWork::new(host.trigger().clone(), host.clone())?;
+        let sender = BhWork::new(host.trigger.clone(), host.clone())?;
         let hca = Self {
             config: plan.adapter(),
             limits: *plan.limits(),
@@ -215,6 +215,6 @@ impl Adapter for Hca {
     }
 
     fn abandon(&self) {
-        self.host().abandon();
+        self.host().each_qp(Qp::abandon);
     }
 }

@@ -76,7 +76,7 @@ impl<'a> Change<'a> {
     ///
     /// `EINVAL` if such a fabric cannot be, with a line in the log; and those of making devices. Nothing is
     /// switched on then.
-    pub(crate) fn go_live(&self, module: &'static ThisModule) -> Result {
+    pub(crate) fn go_live(&self) -> Result {
         {
             let mut topology = self.topology();
             if topology.live() {
@@ -84,7 +84,7 @@ impl<'a> Change<'a> {
             }
             topology.begin()?;
         }
-        let done = self.raise(module);
+        let done = self.raise();
         match done {
             Ok(()) => self.topology().went_live(),
             Err(_) => self.go_down(),
@@ -92,12 +92,12 @@ impl<'a> Change<'a> {
         done
     }
 
-    fn raise(&self, module: &'static ThisModule) -> Result {
+    fn raise(&self) -> Result {
         for at in 0.. {
             let Some(plan) = self.topology().node_at(at) else {
                 break;
             };
-            self.switch_on(plan, module)?;
+            self.switch_on(plan)?;
         }
         for at in 0.. {
             let Some(name) = self.topology().cable_at(at) else {
@@ -127,7 +127,7 @@ impl<'a> Change<'a> {
     /// # Errors
     ///
     /// `EINVAL` if it cannot be switched on now, with a line in the log; and those of making devices.
-    pub(crate) fn set_power(&self, name: Name, on: bool, module: &'static ThisModule) -> Result {
+    pub(crate) fn set_power(&self, name: Name, on: bool) -> Result {
         let plan = {
             let topology = self.topology();
             if on == topology.powered(name)? {
@@ -136,7 +136,7 @@ impl<'a> Change<'a> {
             on.then(|| topology.may_be_on(name)).transpose()?
         };
         match plan {
-            Some(plan) => self.switch_on(plan, module),
+            Some(plan) => self.switch_on(plan),
             None => {
                 self.switch_off(name);
                 Ok(())
@@ -181,11 +181,11 @@ impl<'a> Change<'a> {
     }
 
     /// Switches a node on that has been checked.
-    fn switch_on(&self, plan: NodePlan, module: &'static ThisModule) -> Result {
+    fn switch_on(&self, plan: NodePlan) -> Result {
         let name = plan.name();
         let site = self.topology().site(name)?;
         let power = match plan.kind() {
-            NodeKind::Hca => self.hca(&site, &plan, module).map(Power::Hca),
+            NodeKind::Hca => self.hca(&site, &plan).map(Power::Hca),
             NodeKind::Switch => SwitchNode::new(&site, &plan.switch()).map(Power::Switch),
         };
         let power = power.inspect_err(|e| {
@@ -197,13 +197,13 @@ impl<'a> Change<'a> {
         self.topology().switched_on(name, power)
     }
 
-    fn hca(&self, site: &Site, plan: &NodePlan, module: &'static ThisModule) -> Result<HcaNode> {
+    fn hca(&self, site: &Site, plan: &NodePlan) -> Result<HcaNode> {
         let (netns, faults) = {
             let topology = self.topology();
             let faults = topology.faults(plan.name())?.clone();
             (topology.netns(plan.name())?, faults)
         };
-        HcaNode::new(site, plan, netns, &faults, module)
+        HcaNode::new(site, plan, netns, &faults)
     }
 
     /// Switches a node off, if it is on, and unplugs its cables.

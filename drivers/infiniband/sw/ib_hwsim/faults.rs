@@ -6,7 +6,7 @@ use ib_fabric::fault::{EventName, Order, Target};
 use ib_fabric::{Event, LinkError};
 use kernel::prelude::*;
 use kernel::time::Delta;
-use rdma_provider::{now, Again, Qp, Wakeups, MILLISECOND};
+use rdma_provider::{now, Again, Wakeups, MILLISECOND};
 
 use crate::host::Host;
 
@@ -15,7 +15,7 @@ impl Host {
     pub(crate) fn faults_changed(&self) {
         if self.faults.is_gated() {
             // Completions may be late from now on.
-            self.trigger().schedule();
+            self.trigger.schedule();
         } else {
             self.show_all();
         }
@@ -116,11 +116,6 @@ impl Host {
             wakeups.flush();
         });
         self.handle.dispatch(1, Event::DeviceFatal);
-    }
-
-    /// Ends the queue pairs that RDMA core has not destroyed.
-    pub(crate) fn abandon(&self) {
-        self.each_qp(Qp::abandon);
     }
 }
 

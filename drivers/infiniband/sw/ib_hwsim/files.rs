@@ -10,11 +10,9 @@ use ib_fabric::text::{decimal, flag};
 use ib_fabric::topology::{CableSetting, NodeSetting};
 use ib_fabric::wire::pcap;
 use ib_fabric::Limit;
-use kernel::module::this_module;
 use kernel::prelude::*;
 
 use crate::directories::{CableDirectory, FabricDirectory, Hcas, Kind, NodeDirectory, Switches};
-use crate::LocalModule;
 
 /// The files of a fabric.
 pub(crate) const FABRIC: &[File<FabricDirectory>] =
@@ -111,7 +109,7 @@ impl Store<FabricDirectory> for Live {
         let live = parse_flag(text)?;
         let change = directory.0.change();
         if live {
-            return change.go_live(this_module::<LocalModule>());
+            return change.go_live();
         }
         change.go_down();
         Ok(())
@@ -151,8 +149,7 @@ impl<K: Kind> Show<NodeDirectory<K>> for Power {
 impl<K: Kind> Store<NodeDirectory<K>> for Power {
     fn store(directory: &NodeDirectory<K>, text: &str) -> Result {
         let on = parse_flag(text)?;
-        let change = directory.fabric.change();
-        change.set_power(directory.name, on, this_module::<LocalModule>())
+        directory.fabric.change().set_power(directory.name, on)
     }
 }
 

@@ -60,7 +60,7 @@ pub(crate) struct Host {
     /// True if a link waits for an answer.
     waits: Atomic<bool>,
     /// Schedules the job ([`job`]).
-    trigger: Arc<Trigger>,
+    pub(crate) trigger: Arc<Trigger>,
     /// Deadlines of the queue pairs.
     pub(crate) deadlines: Deadlines,
     pub(crate) handle: Handle,
@@ -271,11 +271,6 @@ impl Host {
                 act(&qp);
             }
         }
-    }
-
-    /// Schedules the job ([`job`]).
-    pub(crate) fn trigger(&self) -> &Arc<Trigger> {
-        &self.trigger
     }
 }
 

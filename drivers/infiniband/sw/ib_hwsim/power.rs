@@ -7,6 +7,7 @@ use ib_fabric::topology::{Name, NodePlan};
 use ib_fabric::SwitchConfig;
 use kernel::device::Bound;
 use kernel::faux;
+use kernel::module::this_module;
 use kernel::prelude::*;
 use kernel::str::CString;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -19,6 +20,7 @@ use crate::host::Host;
 use crate::node::Node;
 use crate::stats::Stats;
 use crate::switch::Switch;
+use crate::LocalModule;
 
 /// Number of the next adapter's parent device.
 static NEXT: Atomic<u32> = Atomic::new(0);
@@ -81,11 +83,10 @@ impl HcaNode {
         plan: &NodePlan,
         netns: Netns,
         faults: &Arc<Faults>,
-        module: &'static ThisModule,
     ) -> Result<Self> {
         let config = &plan.adapter();
         let host = Host::new(config, faults.clone(), site.stats(config.ports)?)?;
-        faults.begin(host.trigger());
+        faults.begin(&host.trigger);
         let text = description(site.node.as_str());
         host.managed.lock().hca.set_description(&text);
         let node = Node::Host(host.clone());
@@ -95,7 +96,7 @@ impl HcaNode {
         let parent = CString::try_from_fmt(fmt!("ib_hwsim.{number}"))?;
         let device = faux::Registration::new(&parent, None)?;
         let parent: &faux::Device<Bound> = device.as_ref();
-        let registration = Registration::new(hca, parent.as_ref(), module)?;
+        let registration = Registration::new(hca, parent.as_ref(), this_module::<LocalModule>())?;
         Ok(Self {
             registration,
             _device: device,
@@ -145,7 +146,7 @@ impl SwitchNode {
     pub(crate) fn new(site: &Site, config: &SwitchConfig) -> Result<Self> {
         let text = description(site.node.as_str());
         let switch = Switch::new(config, &text, site.stats(config.ports)?)?;
-        let traps = BhWork::new(switch.trigger().clone(), switch.clone())?;
+        let traps = BhWork::new(switch.trigger.clone(), switch.clone())?;
         let node = Node::Switch(switch);
         Ok(Self {
             _files: site.files(&node, config.ports)?,

@@ -82,7 +82,7 @@ pub(crate) fn drain(host: &Host, qp: &Arc<Qp>, wakeups: &mut Wakeups) -> bool {
 /// Notes the deadline of a queue pair, and has the job of its adapter run then.
 fn note_deadline(host: &Host, qp: &Qp) {
     if host.deadlines.note(qp) {
-        host.trigger().schedule();
+        host.trigger.schedule();
     }
 }
 

@@ -70,7 +70,7 @@ pub(crate) struct Switch {
     #[pin]
     pub(crate) managed: SpinLockIrq<Managed>,
     /// Schedules the job ([`job`]), which sends traps.
-    trigger: Arc<Trigger>,
+    pub(crate) trigger: Arc<Trigger>,
     made: Instant<Monotonic>,
 }
 
@@ -166,11 +166,6 @@ impl Switch {
     /// Has the job look for a trap: a link has changed.
     pub(crate) fn tell(&self) {
         self.trigger.schedule();
-    }
-
-    /// Schedules the job ([`job`]).
-    pub(crate) fn trigger(&self) -> &Arc<Trigger> {
-        &self.trigger
     }
 
     /// Retrains a port's link.
