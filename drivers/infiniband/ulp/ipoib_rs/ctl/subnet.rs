@@ -167,7 +167,7 @@ pub(super) fn collect(dev: &Device<Interface>, endpoint: &Endpoint) {
 
 /// Makes the address handle of a path.
 fn along(dev: &Device<Interface>, endpoint: &Endpoint, record: &PathRecord) -> Result<Arc<Ah>> {
-    let mtu = subnet::check_path(record.dlid(), record.mtu_code()).map_err(|_| EPROTO)?;
+    let mtu = subnet::check_path(record.dlid(), record.mtu_code()).ok_or(EPROTO)?;
     let link = dev
         .data()
         .get_ref()
@@ -206,7 +206,7 @@ fn enter(
     let known = this.subnet.lock().link().map(|(_, link)| *link);
     let link = checked
         .check(&mgid, known.as_ref().filter(|_| !mgid.is_broadcast()))
-        .map_err(|_| EPROTO)?;
+        .ok_or(EPROTO)?;
     if mgid.is_broadcast() {
         adopt(dev, endpoint, record, link)?;
     }

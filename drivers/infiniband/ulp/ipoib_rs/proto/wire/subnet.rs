@@ -42,54 +42,36 @@ pub struct GroupRecord {
     pub mtu_code: u8,
 }
 
-/// Reason for which a record is of no use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadRecord {
-    /// It is not that of the group that was asked for.
-    OtherGroup,
-    /// The LID is not of that kind.
-    Lid,
-    /// There is no such MTU.
-    Mtu,
-    /// The Q_Key is not the link's, so that members would not hear each other.
-    QKey,
-}
-
 impl GroupRecord {
     /// Checks the record of `wanted`. `link` is that of the broadcast group; `None` for the broadcast group itself,
-    /// which defines it. Returns what the record says of the link.
-    ///
-    /// # Errors
-    ///
-    /// See [`BadRecord`].
-    pub fn check(&self, wanted: &Mgid, link: Option<&Link>) -> Result<Link, BadRecord> {
+    /// which defines it. Returns what the record says of the link; `None` if the record is of no use: it is that of
+    /// another group, the LID is no group's, there is no such MTU, or the Q_Key is not the link's, so that members would
+    /// not hear each other.
+    pub fn check(&self, wanted: &Mgid, link: Option<&Link>) -> Option<Link> {
         if self.mgid != wanted.gid() {
-            return Err(BadRecord::OtherGroup);
+            return None;
         }
         if !(FIRST_MULTICAST_LID..PERMISSIVE_LID).contains(&u32::from(self.mlid)) {
-            return Err(BadRecord::Lid);
+            return None;
         }
         let own = Link {
             qkey: self.qkey,
-            ib_mtu: mtu_bytes(self.mtu_code).ok_or(BadRecord::Mtu)?,
+            ib_mtu: mtu_bytes(self.mtu_code)?,
         };
         if link.is_some_and(|link| link.qkey != own.qkey) {
-            return Err(BadRecord::QKey);
+            return None;
         }
-        Ok(own)
+        Some(own)
     }
 }
 
-/// Checks the record of a path: the LID that it leads to, and the code of its MTU. Returns its MTU in bytes.
-///
-/// # Errors
-///
-/// See [`BadRecord`].
-pub fn check_path(dlid: u32, mtu_code: u8) -> Result<u32, BadRecord> {
+/// Checks the record of a path: the LID that it leads to, and the code of its MTU. Returns its MTU in bytes; `None`
+/// if there is no such LID of a port, or no such MTU.
+pub fn check_path(dlid: u32, mtu_code: u8) -> Option<u32> {
     if !(1..FIRST_MULTICAST_LID).contains(&dlid) {
-        return Err(BadRecord::Lid);
+        return None;
     }
-    mtu_bytes(mtu_code).ok_or(BadRecord::Mtu)
+    mtu_bytes(mtu_code)
 }
 
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_subnet))]
@@ -120,7 +102,7 @@ mod tests {
     /// RFC 4391, section 5: the broadcast group gives the link its Q_Key and its MTU.
     #[test]
     fn rfc4391_5_the_broadcast_group_defines_the_link() {
-        assert_eq!(record().check(&broadcast(), None), Ok(LINK));
+        assert_eq!(record().check(&broadcast(), None), Some(LINK));
         let other = GroupRecord {
             qkey: QKey(7),
             mtu_code: 5,
@@ -130,18 +112,18 @@ mod tests {
             qkey: QKey(7),
             ib_mtu: 4096,
         };
-        assert_eq!(other.check(&broadcast(), None), Ok(link));
+        assert_eq!(other.check(&broadcast(), None), Some(link));
     }
 
     /// RFC 4391, sections 9.1.2 and 10: all groups have the Q_Key of the broadcast group.
     #[test]
     fn rfc4391_10_groups_have_the_links_qkey() {
-        assert!(record().check(&broadcast(), Some(&LINK)).is_ok());
+        assert!(record().check(&broadcast(), Some(&LINK)).is_some());
         let other = GroupRecord {
             qkey: QKey(7),
             ..record()
         };
-        assert_eq!(other.check(&broadcast(), Some(&LINK)), Err(BadRecord::QKey));
+        assert_eq!(other.check(&broadcast(), Some(&LINK)), None);
     }
 
     #[test]
@@ -151,24 +133,24 @@ mod tests {
             change(&mut record);
             record.check(&broadcast(), None)
         };
-        assert_eq!(with(|r| r.mgid.0[15] = 1), Err(BadRecord::OtherGroup));
-        assert_eq!(with(|r| r.mlid = 0xbfff), Err(BadRecord::Lid));
-        assert_eq!(with(|r| r.mlid = 0xffff), Err(BadRecord::Lid));
-        assert_eq!(with(|r| r.mlid = 0), Err(BadRecord::Lid));
-        assert!(with(|r| r.mlid = 0xfffe).is_ok());
-        assert_eq!(with(|r| r.mtu_code = 0), Err(BadRecord::Mtu));
-        assert_eq!(with(|r| r.mtu_code = 6), Err(BadRecord::Mtu));
+        assert_eq!(with(|r| r.mgid.0[15] = 1), None);
+        assert_eq!(with(|r| r.mlid = 0xbfff), None);
+        assert_eq!(with(|r| r.mlid = 0xffff), None);
+        assert_eq!(with(|r| r.mlid = 0), None);
+        assert!(with(|r| r.mlid = 0xfffe).is_some());
+        assert_eq!(with(|r| r.mtu_code = 0), None);
+        assert_eq!(with(|r| r.mtu_code = 6), None);
     }
 
     #[test]
     fn paths() {
-        assert_eq!(check_path(1, 5), Ok(4096));
-        assert_eq!(check_path(0xbfff, 1), Ok(256));
+        assert_eq!(check_path(1, 5), Some(4096));
+        assert_eq!(check_path(0xbfff, 1), Some(256));
         for dlid in [0, 0xc000, 0xffff, 0x1_0000] {
-            assert_eq!(check_path(dlid, 4), Err(BadRecord::Lid));
+            assert_eq!(check_path(dlid, 4), None);
         }
         for code in [0, 6, 63, 255] {
-            assert_eq!(check_path(1, code), Err(BadRecord::Mtu));
+            assert_eq!(check_path(1, code), None);
         }
     }
 }
