@@ -281,7 +281,7 @@ impl Host {
 fn hca(config: &Config) -> Result<KBox<Hca>> {
     let place = KBox::<Hca>::new_uninit(GFP_KERNEL)?;
     match Hca::new(config) {
-        Ok(hca) => Ok(KBox::write(place, hca)),
-        Err(_) => Err(EINVAL),
+        Some(hca) => Ok(KBox::write(place, hca)),
+        None => Err(EINVAL),
     }
 }

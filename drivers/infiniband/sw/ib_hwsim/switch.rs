@@ -112,7 +112,9 @@ impl Switch {
         description: &[u8; 64],
         stats: Stats,
     ) -> Result<Arc<Self>> {
-        config.check().map_err(|_| EINVAL)?;
+        if !config.is_possible() {
+            return Err(EINVAL);
+        }
         let mut ports = KVVec::with_capacity(config.port_count(), GFP_KERNEL)?;
         for number in 0..=config.ports {
             add_port(&mut ports, config, number)?;
@@ -121,7 +123,7 @@ impl Switch {
         let routes = filled(ROUTES, &NO_ROUTE)?;
         let groups = filled(GROUPS, &0)?;
         let mut switch =
-            ib_fabric::Switch::new(config, ports, routes, groups, lanes).map_err(|_| EINVAL)?;
+            ib_fabric::Switch::new(config, ports, routes, groups, lanes).ok_or(EINVAL)?;
         switch.set_description(description);
         let managed = Managed {
             switch,

@@ -79,7 +79,7 @@ pub mod ud;
 pub mod wire;
 
 pub use addr::{Gid, Guid, Lid};
-pub use config::{Config, ConfigError, LinkLayer, SwitchConfig};
+pub use config::{Config, LinkLayer, SwitchConfig};
 pub use config::{MAX_GIDS, MAX_GUIDS, MAX_PKEYS, MAX_PORTS, MAX_SWITCH_PORTS};
 pub use counters::{Counted, LinkError, Traffic};
 pub use discard::Discard;

@@ -12,7 +12,7 @@
 pub mod frame;
 mod handshake;
 
-pub use frame::{BadFrame, Frame, Header, Hello};
+pub use frame::{Frame, Header, Hello};
 pub use handshake::{Address, Greeting, Heard, Outgoing, Step, Stranger, Trunk};
 pub use handshake::{DEAD, HELLO, PAUSE, WINDOW};
 

@@ -4,7 +4,6 @@
 
 use core::fmt::Write;
 
-use ib_fabric::trunk::BadFrame;
 use ib_fabric::wire::Malformed;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -56,11 +55,6 @@ impl Counters {
         if let Some(counter) = self.counted.get(what as usize) {
             counter.fetch_add(n, Relaxed);
         }
-    }
-
-    /// Counts a frame that is none.
-    pub(super) fn bad(&self, _reason: BadFrame) {
-        self.add(Counted::Bad, 1);
     }
 
     /// Counts a packet that is none.

@@ -68,11 +68,11 @@ impl Trunk {
 impl Listen for Trunk {
     fn received(&self, from: Address, bytes: &[u8]) {
         match frame::parse(bytes) {
-            Ok(Content::Hello(header, hello)) => self.take_hello(from, &header, &hello),
-            Ok(Content::Packet(header, packet)) => {
+            Some(Content::Hello(header, hello)) => self.take_hello(from, &header, &hello),
+            Some(Content::Packet(header, packet)) => {
                 self.take_packet(from, &header, bytes.len(), packet);
             }
-            Err(reason) => self.counters.bad(reason),
+            None => self.counters.add(Counted::Bad, 1),
         }
     }
 

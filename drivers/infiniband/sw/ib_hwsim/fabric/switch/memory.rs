@@ -4,7 +4,7 @@
 
 use core::ops::DerefMut;
 
-use crate::config::{ConfigError, SwitchConfig};
+use crate::config::SwitchConfig;
 use crate::port::Port;
 
 /// The most entries of a linear forwarding table: all unicast LIDs.
@@ -38,25 +38,20 @@ pub trait Memory {
     type Lanes: DerefMut<Target = [Mapping]>;
 }
 
-/// Checks that tables have the lengths that the switch needs.
-///
-/// # Errors
-///
-/// [`ConfigError::Tables`].
-pub(super) fn check_tables<M: Memory>(
+/// Returns true if tables have the lengths that the switch needs.
+pub(super) fn tables_fit<M: Memory>(
     config: &SwitchConfig,
     ports: &M::Ports,
     routes: &M::Routes,
     groups: &M::Groups,
     lanes: &M::Lanes,
-) -> Result<(), ConfigError> {
+) -> bool {
     let whole =
         |len: usize, block, most| len != 0 && len.checked_rem(block) == Some(0) && len <= most;
     let mut numbered = (0..=u8::MAX).zip(ports.iter());
-    let good = ports.len() == config.port_count()
+    ports.len() == config.port_count()
         && numbered.all(|(n, port)| port.number() == n)
         && whole(routes.len(), ROUTES_PER_BLOCK, MAX_ROUTES)
         && whole(groups.len(), GROUPS_PER_BLOCK, MAX_GROUPS)
-        && lanes.len() == config.lane_count();
-    good.then_some(()).ok_or(ConfigError::Tables)
+        && lanes.len() == config.lane_count()
 }

@@ -26,7 +26,7 @@ mod relay;
 mod sma;
 mod tables;
 
-use crate::config::{ConfigError, SwitchConfig};
+use crate::config::SwitchConfig;
 use crate::counters::{Counted, LinkError};
 use crate::link::LinkOffer;
 use crate::mad::Mad;
@@ -35,7 +35,7 @@ use crate::notice;
 use crate::port::{Port, Role};
 use crate::trap::{Due, TrapDue, Traps};
 use info::SwitchInfo;
-use memory::check_tables;
+use memory::tables_fit;
 
 pub use manage::Managed;
 pub use mask::PortMask;
@@ -61,24 +61,21 @@ impl<M: Memory> Switch<M> {
     /// Makes a switch as it is at power-on, with all links down and no routes.
     ///
     /// `ports` are those of [`Switch::port_template`], in order; the other tables need the right
-    /// lengths ([`Memory`]) and are written here.
-    ///
-    /// # Errors
-    ///
-    /// See [`ConfigError`].
+    /// lengths ([`Memory`]) and are written here. `None` if they have not, or there cannot be such a switch.
     pub fn new(
         config: &SwitchConfig,
         ports: M::Ports,
         mut routes: M::Routes,
         mut groups: M::Groups,
         mut lanes: M::Lanes,
-    ) -> Result<Switch<M>, ConfigError> {
-        config.check()?;
-        check_tables::<M>(config, &ports, &routes, &groups, &lanes)?;
+    ) -> Option<Switch<M>> {
+        if !config.is_possible() || !tables_fit::<M>(config, &ports, &routes, &groups, &lanes) {
+            return None;
+        }
         routes.fill(NO_PORT);
         groups.fill(0);
         lanes.fill([0; 8]);
-        Ok(Switch {
+        Some(Switch {
             config: *config,
             description: [0; 64],
             info: SwitchInfo::default(),

@@ -5,7 +5,7 @@
 mod manager;
 
 use ib_fabric::switch::{MAX_GROUPS, MAX_ROUTES};
-use ib_fabric::{ConfigError, Switch};
+use ib_fabric::Switch;
 use manager::net::{switch_config, Net, Vectors};
 use manager::sweep::{directed, smi_packet, Manager};
 use manager::*;
@@ -269,7 +269,7 @@ fn lengths_of_tables() {
             vec![0; groups],
             vec![[0; 8]; lanes],
         );
-        assert_eq!(made.err(), (!fits).then_some(ConfigError::Tables));
+        assert_eq!(made.is_some(), fits);
     }
     let mut shuffled = ports(5);
     shuffled.swap(1, 2);
@@ -280,5 +280,5 @@ fn lengths_of_tables() {
         vec![0; 32],
         vec![[0; 8]; 25],
     );
-    assert_eq!(made.err(), Some(ConfigError::Tables));
+    assert!(made.is_none());
 }

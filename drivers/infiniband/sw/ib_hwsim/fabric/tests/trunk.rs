@@ -3,7 +3,7 @@
 //! Two ends of a cable through a network device that loses frames, sends them twice and out of turn.
 
 use ib_fabric::trunk::frame::{self, fits, HEADER, HELLO_LEN};
-use ib_fabric::trunk::{BadFrame, Frame, Greeting, Header, Heard, Hello, Outgoing};
+use ib_fabric::trunk::{Frame, Greeting, Header, Heard, Hello, Outgoing};
 use ib_fabric::trunk::{Step, Stranger, Trunk, DEAD, HELLO, PAUSE, WINDOW};
 use ib_fabric::{LinkOffer, Mtu};
 use proptest::prelude::*;
@@ -37,11 +37,14 @@ fn bytes_of_frames() {
     assert_eq!(bytes, expected);
     // Padded to the shortest frame of Ethernet.
     let padded = [&bytes[..], &[0; 18]].concat();
-    assert_eq!(frame::parse(&padded), Ok(Frame::Hello(header, hello)));
+    assert_eq!(frame::parse(&padded), Some(Frame::Hello(header, hello)));
     let mut packet = header.packet().to_vec();
     assert_eq!(packet, [&[1, 2], &expected[2..16]].concat());
     packet.extend([9, 8, 7]);
-    assert_eq!(frame::parse(&packet), Ok(Frame::Packet(header, &[9, 8, 7])));
+    assert_eq!(
+        frame::parse(&packet),
+        Some(Frame::Packet(header, &[9, 8, 7]))
+    );
 }
 
 #[test]
@@ -53,20 +56,12 @@ fn bad_frames() {
     let header = Trunk::new(7).header();
     let good = hello.frame(&header);
     for len in 0..HELLO_LEN {
-        assert_eq!(frame::parse(&good[..len]), Err(BadFrame::Short));
+        assert_eq!(frame::parse(&good[..len]), None);
     }
-    for (at, byte, expected) in [
-        (0, 0, BadFrame::Version),
-        (0, 2, BadFrame::Version),
-        (1, 0, BadFrame::Kind),
-        (1, 3, BadFrame::Kind),
-        (7, 0, BadFrame::Session),
-        (23, 0, BadFrame::Offer),
-        (23, 6, BadFrame::Offer),
-    ] {
+    for (at, byte) in [(0, 0), (0, 2), (1, 0), (1, 3), (7, 0), (23, 0), (23, 6)] {
         let mut bytes = good;
         bytes[at] = byte;
-        assert_eq!(frame::parse(&bytes), Err(expected), "{at}: {byte}");
+        assert_eq!(frame::parse(&bytes), None, "{at}: {byte}");
     }
 }
 
@@ -156,7 +151,7 @@ fn deliver(ends: &mut [End; 2], to: usize, now: u64, bytes: &[u8]) -> bool {
 /// The parts of a hello.
 fn parts(bytes: &[u8]) -> (Header, Hello) {
     match frame::parse(bytes) {
-        Ok(Frame::Hello(header, hello)) => (header, hello),
+        Some(Frame::Hello(header, hello)) => (header, hello),
         other => panic!("{other:?}"),
     }
 }

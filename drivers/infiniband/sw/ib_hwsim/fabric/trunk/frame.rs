@@ -89,21 +89,6 @@ pub enum Frame<'a> {
     Packet(Header, &'a [u8]),
 }
 
-/// A reason why bytes are no frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum BadFrame {
-    /// The bytes end too early.
-    Short,
-    /// The bytes are of another version.
-    Version,
-    /// The bytes are neither a hello nor a packet.
-    Kind,
-    /// The bytes name no session.
-    Session,
-    /// A hello offers what there is not.
-    Offer,
-}
-
 impl Header {
     fn write(&self, kind: u8, bytes: &mut [u8]) {
         field::VERSION.put(bytes, VERSION);
@@ -143,31 +128,28 @@ impl Hello {
         bytes
     }
 
-    fn parse(bytes: &[u8; HELLO_LEN]) -> Result<Hello, BadFrame> {
+    fn parse(bytes: &[u8; HELLO_LEN]) -> Option<Hello> {
         let offer = if field::OFFERS.u8(bytes) != 0 {
             Some(LinkOffer {
                 widths: field::WIDTHS.u8(bytes),
                 speeds: field::SPEEDS.u8(bytes),
-                mtu: Mtu::from_code(field::MTU.u8(bytes)).ok_or(BadFrame::Offer)?,
+                mtu: Mtu::from_code(field::MTU.u8(bytes))?,
                 vl_cap: field::VLS.u8(bytes),
             })
         } else {
             None
         };
         let heard = field::HEARD.u32(bytes);
-        Ok(Hello { heard, offer })
+        Some(Hello { heard, offer })
     }
 }
 
-/// Reads a frame, behind the header of the network device.
-///
-/// # Errors
-///
-/// See [`BadFrame`].
-pub fn parse(bytes: &[u8]) -> Result<Frame<'_>, BadFrame> {
-    let (head, rest) = bytes.split_at_checked(HEADER).ok_or(BadFrame::Short)?;
+/// Reads a frame, behind the header of the network device. `None` if the bytes are none: they end too early, are of
+/// another version or another kind, or name no session; or a hello offers what there is not.
+pub fn parse(bytes: &[u8]) -> Option<Frame<'_>> {
+    let (head, rest) = bytes.split_at_checked(HEADER)?;
     if field::VERSION.u8(head) != VERSION {
-        return Err(BadFrame::Version);
+        return None;
     }
     let header = Header {
         session: field::SESSION.u32(head),
@@ -175,15 +157,15 @@ pub fn parse(bytes: &[u8]) -> Result<Frame<'_>, BadFrame> {
         seen: field::SEEN.u32(head),
     };
     if header.session == 0 {
-        return Err(BadFrame::Session);
+        return None;
     }
     match field::KIND.u8(head) {
         kind::HELLO => {
-            let hello = bytes.first_chunk().ok_or(BadFrame::Short)?;
-            Ok(Frame::Hello(header, Hello::parse(hello)?))
+            let hello = bytes.first_chunk()?;
+            Some(Frame::Hello(header, Hello::parse(hello)?))
         }
-        kind::PACKET => Ok(Frame::Packet(header, rest)),
-        _ => Err(BadFrame::Kind),
+        kind::PACKET => Some(Frame::Packet(header, rest)),
+        _ => None,
     }
 }
 
