@@ -7,6 +7,7 @@ pub mod backlog;
 pub mod backoff;
 pub mod credit;
 pub mod pace;
+pub mod path_mtus;
 pub mod places;
 pub mod rest;
 pub mod share;

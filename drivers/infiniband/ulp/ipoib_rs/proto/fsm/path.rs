@@ -159,8 +159,8 @@ impl<A, W: Waiting + Default> Path<A, W> {
         }
     }
 
-    /// Returns the numbers of the frames, for one that goes to [`Path::send`]: all go out in the
-    /// order in which they came.
+    /// Returns the numbers of the frames, for one that [`Path::send`] or [`Path::poll`] has transmitted: all go out in
+    /// the order in which they came, and one that is dropped takes no number.
     #[inline]
     pub fn sequence(&mut self) -> &mut Sequence {
         &mut self.sequence
@@ -172,6 +172,14 @@ impl<A, W: Waiting + Default> Path<A, W> {
         match &self.state {
             State::Ready(handle) | State::Old { handle, .. } => Some(handle),
             _ => None,
+        }
+    }
+
+    /// Returns the address handle that it holds, to be used or to be released.
+    pub const fn held(&self) -> Option<&A> {
+        match &self.state {
+            State::Stale(handle) => Some(handle),
+            _ => self.handle(),
         }
     }
 
@@ -536,6 +544,21 @@ mod tests {
             Some(Action::Transmit(1)) => Ok(path),
             _ => Err(()),
         }
+    }
+
+    /// An address handle that is to be released may not be used, but is there until then.
+    #[test]
+    fn a_handle_is_held_until_it_is_released() -> Result<(), ()> {
+        assert_eq!(path().held(), None);
+        let mut path = ready(0)?;
+        assert_eq!(path.held(), Some(&"ah"));
+        path.refresh();
+        assert_eq!(path.held(), Some(&"ah"));
+        path.invalidate();
+        assert_eq!((path.handle(), path.held()), (None, Some(&"ah")));
+        assert_eq!(path.poll(0), Some(Action::Release("ah")));
+        assert_eq!(path.held(), None);
+        Ok(())
     }
 
     #[test]
