@@ -5,7 +5,6 @@
 use core::fmt::{self, Write};
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
-use core::ptr;
 use core::slice;
 use core::str;
 

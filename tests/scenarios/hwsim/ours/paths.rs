@@ -4,7 +4,7 @@
 
 use super::super::manager::Manager;
 use super::super::observe::Tallies;
-use super::super::{Port, fields::Fields, hca};
+use super::super::{EXCLUSIVE, Port, fields::Fields, hca};
 use super::{Driver, up_made};
 use crate::capture::Capture;
 use crate::connected::{connect, set_mode, story};
@@ -26,8 +26,14 @@ const NARROW: &str = "set -e
     mkdir hcas/h1 hcas/h2 switches/s1 switches/s2 switches/s3 cables/c1 cables/c2 cables/a cables/b
     echo 2048 >switches/s2/mtu
     echo h1/1 s1/1 >cables/c1/ends && echo h2/1 s3/1 >cables/c2/ends
-    echo s1/2 s2/1 >cables/a/ends && echo s3/2 s2/2 >cables/b/ends
-    echo 1 >live";
+    echo s1/2 s2/1 >cables/a/ends && echo s3/2 s2/2 >cables/b/ends";
+
+/// A third one, on the switch of the first. All HCAs make checksums and segments.
+const WIDE: &str = "mkdir hcas/h3 cables/c3 && echo h3/1 s1/3 >cables/c3/ends
+    for hca in h1 h2 h3; do echo 1 >hcas/$hca/checksum && echo 65536 >hcas/$hca/lso; done";
+
+/// Datagrams that nobody cuts up.
+const BURST: &str = include_str!("../../../guest/hwsim/paths/burst.py");
 
 /// Has the subnet manager say the code of the MTU of the broadcast group.
 fn partition(host: &Host, mtu: u8) -> Result<()> {
@@ -37,16 +43,19 @@ fn partition(host: &Host, mtu: u8) -> Result<()> {
     Ok(())
 }
 
-/// Two hosts on a link of 4092 bytes whose path takes 2044.
+/// Two hosts on a link of 4092 bytes whose path takes 2044, and maybe a third one, to which paths of the first take all.
 fn up(bed: &Bed) -> Result<Manager> {
-    let (a, b) = bed.pair()?;
+    let [a, b, others @ ..] = bed.hosts.as_slice() else {
+        anyhow::bail!("too few hosts");
+    };
     partition(a, 5)?;
-    let kinds = [(Driver::Ours, "datagram"); 2];
+    let kinds = [(Driver::Ours, "datagram"); 3];
     let manager = up_made(bed, OPTIONS, &kinds, |outside| {
-        outside.ok(NARROW)?;
+        let more = if others.is_empty() { "" } else { WIDE };
+        outside.ok(&format!("{NARROW}\n{more}\necho 1 >live"))?;
         Ok(())
     })?;
-    for host in [a, b] {
+    for host in &bed.hosts {
         ensure!(host.ok("cat /sys/class/net/ib0/mtu")?.trim() == "4092");
     }
     let lids = [Port::of(a, &hca(a))?.lid, Port::of(b, &hca(b))?.lid];
@@ -66,9 +75,124 @@ fn too_long(host: &Host) -> Result<u64> {
         .sum()
 }
 
+/// Pings with packets of so many bytes that nobody may cut up.
+fn whole(mtu: u32, host: &Host) -> [String; 2] {
+    [
+        ("ping", host.ip4(), mtu - 28),
+        ("ping -6", host.ip6(), mtu - 48),
+    ]
+    .map(|(ping, target, size)| format!("{ping} -c 4 -i 0.3 -W 1 -M do -s {size} {target}"))
+}
+
+/// Fails unless packets to a host are answered that are longer than its path takes, and the route to it has that MTU then.
+fn hears_of_the_path(from: &Host, to: &Host) -> Result<()> {
+    for command in whole(2045, to) {
+        let said = from.run(&command)?.refused()?;
+        ensure!(said.contains("mtu") && said.contains("2044"), "{said}");
+        ensure!(said.to_lowercase().contains("message too long"), "{said}");
+    }
+    for target in [to.ip4(), to.ip6()] {
+        let route = from.ok(&format!("ip route get {target}"))?;
+        ensure!(route.contains("mtu 2044"), "{route}");
+    }
+    for command in whole(2044, to) {
+        from.ok(&command)?;
+    }
+    Ok(())
+}
+
+/// Forgets what is known of paths' MTUs.
+fn forget(host: &Host) -> Result<()> {
+    host.ok("ip route flush cache && ip -6 route flush cache")?;
+    Ok(())
+}
+
+/// Packets that were too big, and those that were answered.
+fn refusals(host: &Host) -> Result<[u64; 2]> {
+    Ok([
+        counter(host, "tx_drop_too_big")?,
+        counter(host, "tx_too_big")?,
+    ])
+}
+
 scenario! {
-    /// The path takes less than the broadcast group says: datagrams that it does not take are lost in the fabric, and the log
-    /// says so; connections are as the path is, and carry all; with the path's MTU for the group, nothing is lost.
+    /// A path takes less than the broadcast group says, and another one does not. Who sends longer packets by the former hears
+    /// of its MTU, by IPv4 and IPv6, and what may be cut up arrives in pieces; the other one takes all, and the HCA segments
+    /// for it. Nothing is lost in the fabric, and what is not sent leaves no gap in the numbers of frames.
+    #[on(lockdep, races)]
+    fn each_path_has_its_mtu(bed) {
+        let bed = bed.one_machine().hosts(3).append(EXCLUSIVE).up()?;
+        let manager = up(&bed)?;
+        let [a, b, c] = bed.hosts.as_slice() else {
+            anyhow::bail!("three hosts");
+        };
+        a.ok("ethtool -K ib0 tx-checksum-ipv6 on tx-tcp6-segmentation on")?;
+        hears_of_the_path(a, b)?;
+        hears_of_the_path(b, a)?;
+        for command in whole(4092, c) {
+            a.ok(&command)?;
+        }
+        let [dropped, answered] = refusals(a)?;
+        ensure!(dropped == answered && answered > 0, "{dropped} {answered}");
+
+        for (from, to) in [(a, b), (b, a)] {
+            for size in [2017, 4064, 4065, 65507] {
+                for target in [to.ip4(), to.ip6()] {
+                    from.ok(&format!("ping -q -c 2 -i 0.1 -W 5 -s {size} {target}"))?;
+                    from.ok(&format!("ping -q -c 2 -i 0.1 -W 5 -M dont -s {size} {target}"))?;
+                }
+            }
+        }
+        for target in [b.ip4(), b.ip6()] {
+            // What the receiver knows is in the MSS.
+            for host in [a, b] {
+                forget(host)?;
+            }
+            let [before, _] = refusals(a)?;
+            transfer(a, b, &target, 4)?;
+            ensure!(refusals(a)?[0] > before, "nothing was too big for {target}");
+        }
+        for target in [c.ip4(), c.ip6()] {
+            let before = (counter(a, "tx_large")?, refusals(a)?);
+            transfer(a, c, &target, 4)?;
+            let after = (counter(a, "tx_large")?, refusals(a)?);
+            ensure!(after.0 > before.0 + 20 && after.1 == before.1, "{before:?} {after:?} to {target}");
+        }
+        transfer(b, a, &a.ip4(), 2)?;
+
+        // What waited for its path, in the middle of others.
+        a.ok("ip link set ib0 down && ip link set ib0 up && ip -6 addr add fd00:1::1/64 dev ib0 nodad || true")?;
+        a.wait_until(&format!("ping -q -c 1 -W 1 {}", c.ip4()), LIMIT)?;
+        let address = b.ok("cat /sys/class/net/ib0/address")?;
+        a.ok(&format!("ip neigh replace {} lladdr {} dev ib0 nud permanent", b.ip4(), address.trim()))?;
+        let before = refusals(a)?;
+        a.python(BURST, &[&b.ip4(), "100", "100", "4000", "100", "100"])?.ok()?;
+        a.ok(&format!("ping -q -c 2 -i 0.1 -W 5 {}", b.ip4()))?;
+        let after = refusals(a)?;
+        ensure!(after == before.map(|n| n + 1), "{before:?} {after:?}");
+        for host in [a, b, c] {
+            let text = host.ok("ethtool -S ib0")?;
+            ensure!(counter(host, "rx_seq_in_order")? > 0 && counter(host, "rx_seq_held")? == 0, "{text}");
+        }
+        ensure!(too_long(a)? == 0, "{}", too_long(a)?);
+
+        // Who has no connection hears of the path, too.
+        a.ok(&format!("ip neigh del {} dev ib0", b.ip4()))?;
+        set_mode(a, "connected")?;
+        a.ok("ip link set ib0 mtu 65520")?;
+        a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), LIMIT)?;
+        forget(a)?;
+        hears_of_the_path(a, b)?;
+        transfer(a, b, &b.ip4(), 2)?;
+        ensure!(too_long(a)? == 0, "{}", too_long(a)?);
+        manager.end()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The path takes less than the broadcast group says, which the log says: longer packets are cut up for it; connections
+    /// are as the path is, and carry all; with the path's MTU for the group, nothing is too long.
     #[on(lockdep)]
     fn a_path_takes_less_than_its_ends(bed) {
         let bed = bed.infiniband().up()?;
@@ -77,14 +201,16 @@ scenario! {
         // With the headers of IP and ICMP and the encapsulation, 2048 bytes.
         a.ok(&format!("ping -q -c 3 -i 0.1 -W 5 -s 2016 {}", b.ip4()))?;
         ensure!(too_long(a)? == 0);
-        a.run(&format!("ping -q -c 3 -i 0.1 -W 1 -s 2017 {}", b.ip4()))?.refused()?;
-        ensure!(too_long(a)? == 3, "{}", too_long(a)?);
+        let ping = format!("ping -q -c 3 -i 0.1 -W 5 -s 2017 {}", b.ip4());
+        a.wait_until(&ping, LIMIT)?;
+        ensure!(too_long(a)? == 0, "{}", too_long(a)?);
         let log = a.outside().ok("dmesg")?;
         ensure!(log.contains("takes packets of 2048 bytes, less than the link's 4096"), "{log}");
 
         for host in [a, b] {
             set_mode(host, "connected")?;
             host.ok("ip link set ib0 mtu 65520")?;
+            forget(host)?;
         }
         connect(a, b)?;
         let before = too_long(a)?;

@@ -158,6 +158,8 @@ counters! {
         partial = "tx_partial",
         /// Frames sent that the device segments.
         large = "tx_large",
+        /// Packets answered with ICMP because they were larger than the path or the peer takes.
+        too_big = "tx_too_big",
     }
 
     /// Rare events. Written by the work items, and at times from elsewhere.
@@ -260,8 +262,6 @@ counters! {
         grants = "rc_grants",
         /// Challenges sent: proofs that we ask a peer for.
         challenges = "rc_challenges",
-        /// Packets answered with ICMP because they were larger than the peer takes.
-        too_big = "tx_too_big",
     }
 }
 

@@ -70,6 +70,8 @@ pub(crate) struct Interface {
     pub(crate) broken: Arc<Atomic<bool>>,
     /// Our address has changed, and the neighbours have yet to be told.
     pub(crate) moved: Atomic<bool>,
+    /// There was a path that takes less than the link.
+    pub(crate) narrow: Atomic<bool>,
     /// Work items leave their work to a later run.
     pub(crate) pausing: Atomic<bool>,
     /// The GUID that a user has chosen for its address, or 0.
@@ -174,6 +176,7 @@ impl Interface {
             stuck: Atomic::new(false),
             broken,
             moved: Atomic::new(false),
+            narrow: Atomic::new(false),
             pausing: Atomic::new(false),
             guid: Atomic::new(guid),
             origin,

@@ -42,9 +42,7 @@ pub(super) fn resolved(
         if made.is_ok() && tx.rc.is_some() {
             Interface::queue(dev, Work::Connections, 0);
         }
-        tx.ud
-            .destinations
-            .resolved(&address, ticket, made, now_ms());
+        tx.ud.resolved(&address, ticket, made, now_ms());
     }
 }
 

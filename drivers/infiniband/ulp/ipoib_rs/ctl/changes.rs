@@ -37,6 +37,7 @@ impl Interface {
         let this = dev.data();
         let attributes = this.port.attributes(rtnl);
         Self::follow_partition(dev, rtnl);
+        Self::keep_routes(dev, rtnl);
 
         let limit = this.mtu_limit(&attributes);
         dev.set_mtu_limit(limit, rtnl);
@@ -303,8 +304,13 @@ impl Interface {
         for tx in [TxOffload::None, tx] {
             dev.set_offloads(Offloads { tx, rx_checksum }, rtnl);
         }
-        if connected {
-            // To tell senders the MTU of their path.
+        Self::keep_routes(dev, rtnl);
+    }
+
+    /// Has frames keep their routes where senders may have to be told the MTU of their path.
+    fn keep_routes(dev: &Device<Self>, rtnl: &mut Rtnl) {
+        let this = dev.data();
+        if this.is_connected() || this.narrow.load(Relaxed) {
             dev.keep_routes(rtnl);
         }
     }

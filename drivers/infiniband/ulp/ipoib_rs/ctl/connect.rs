@@ -14,10 +14,9 @@ use ipoib_proto::drop::DropReason;
 use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::pkey::PKey;
-use ipoib_proto::queue::Waiting;
-use ipoib_proto::subnet;
-use ipoib_rdma::{Ah, CmEvent, CmHandler, CmId, CmTimeouts, Incoming, Listen, RejectReason, Reply};
-use ipoib_rdma::{Request, Route};
+use ipoib_rdma::{
+    Ah, CmEvent, CmHandler, CmId, CmTimeouts, Incoming, Listen, RejectReason, Reply, Request,
+};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
@@ -31,6 +30,7 @@ use crate::rc::admission;
 use crate::rc::conn::{Cause, Conn, ConnId, Role, Room};
 use crate::rc::context::{Negotiated, RcContext};
 use crate::rc::table::{Found, Job, Place, Wanted};
+use crate::ud::ring::path_mtu;
 
 /// The work item.
 ///
@@ -69,10 +69,18 @@ pub(crate) fn run(dev: &Device<Interface>) {
     }
 }
 
-/// Answers the packets that were too big for their peers.
-fn answer_too_big(dev: &Device<Interface>) {
+/// Answers the packets that were too big for their peers, or for the paths to them.
+///
+/// # Context
+///
+/// Process context.
+pub(super) fn answer_too_big(dev: &Device<Interface>) {
     loop {
-        let Some((skb, mtu)) = dev.lock_tx().as_mut().and_then(|tx| tx.too_big.pop()) else {
+        let next = dev
+            .lock_tx()
+            .as_mut()
+            .and_then(|tx| tx.ud.ring.next_too_big());
+        let Some((skb, mtu)) = next else {
             return;
         };
         let counters = &dev.data().get_ref().counters;
@@ -150,21 +158,12 @@ fn make(
             number: wanted.number,
             origin: None,
             role: Role::Asked,
-            ib_mtu: path_mtu(path, rc_context.ib_mtu),
+            // A path is narrower where a switch is.
+            ib_mtu: path_mtu(path).map_or(rc_context.ib_mtu, |mtu| mtu.min(rc_context.ib_mtu)),
         },
         GFP_KERNEL,
     )?;
     Conn::new(rc_context, id, room, |id| CmId::new(&rc_context.pd, id))
-}
-
-/// Bytes in a packet along a path from a port that takes `port` bytes. A path is narrower where a switch is.
-fn path_mtu(path: &Ah, port: u32) -> u32 {
-    match path.route() {
-        Route::Path(record) => {
-            subnet::mtu_bytes(record.mtu_code()).map_or(port, |mtu| mtu.min(port))
-        }
-        Route::Roce { .. } | Route::Group => port,
-    }
 }
 
 fn request(rc_context: &RcContext, rc: &Conn, path: &Ah, address: HwAddr) -> Result {

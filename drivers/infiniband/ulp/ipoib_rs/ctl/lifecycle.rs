@@ -7,7 +7,6 @@ use ipoib_netdev::netdev_log;
 use ipoib_proto::extended::MAX_DATAGRAMS;
 use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
-use ipoib_proto::queue::Queue;
 use ipoib_proto::rx::{Local, GRH_LEN};
 use ipoib_proto::sizes::Sizes;
 use ipoib_proto::thresholds::Thresholds;
@@ -195,11 +194,18 @@ impl Verbs {
 
     /// Lets the stack send.
     #[inline(never)]
-    fn send(&self, dev: &Device<Interface>, ud: UdTx, endpoint: Arc<Endpoint>, rc: Option<RcTx>) {
+    fn send(
+        &self,
+        dev: &Device<Interface>,
+        mut ud: UdTx,
+        endpoint: Arc<Endpoint>,
+        rc: Option<RcTx>,
+    ) {
+        // Paths may be known from before.
+        ud.set_narrowest();
         *dev.lock_tx() = Some(Tx {
             ud,
             rc,
-            too_big: Queue::default(),
             endpoint,
             rx: self.rx.handle(),
         });

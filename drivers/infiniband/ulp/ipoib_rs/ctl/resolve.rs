@@ -17,6 +17,7 @@ use crate::base::interface::Interface;
 use crate::base::port::LinkLayer;
 use crate::base::work::Work;
 use crate::ctl::answers::{attached, carrier_on, resolved};
+use crate::ctl::connect::answer_too_big;
 use crate::ctl::{changes, subnet};
 use crate::ud::endpoint::Endpoint;
 use crate::ud::paths::{Job, Jobs};
@@ -48,6 +49,7 @@ pub(crate) fn run(dev: &Device<Interface>) {
             let next = tx.ud.advance(dev, now, &mut jobs);
             (next.saturating_sub(now), tx.ud.destinations.needs_sync())
         };
+        answer_too_big(dev);
         if jobs.is_empty() {
             if refused && !changes::want_groups(dev) {
                 // There is room now.

@@ -167,23 +167,22 @@ pub(super) fn collect(dev: &Device<Interface>, endpoint: &Endpoint) {
 
 /// Makes the address handle of a path.
 fn along(dev: &Device<Interface>, endpoint: &Endpoint, record: &PathRecord) -> Result<Arc<Ah>> {
+    let this = dev.data().get_ref();
     let mtu = subnet::check_path(record.dlid(), record.mtu_code()).ok_or(EPROTO)?;
-    let link = dev
-        .data()
-        .get_ref()
-        .subnet
-        .lock()
-        .link()
-        .map(|(_, link)| link.ib_mtu);
+    let link = this.subnet.lock().link().map(|(_, link)| link.ib_mtu);
     // RFC 4391, section 7: the group's MTU is one that all paths take.
     if let Some(link) = link.filter(|link| mtu < *link) {
         netdev_log!(
             dev,
             Warn,
             limited,
-            "the path to {} takes packets of {mtu} bytes, less than the link's {link}: longer datagrams are lost\n",
+            "the path to {} takes packets of {mtu} bytes, less than the link's {link}: longer multicast is lost\n",
             Gid(record.dgid())
         );
+        if !this.narrow.xchg(true, Relaxed) {
+            // For senders to be told, frames have to keep their routes, which needs RTNL.
+            this.port.refresh(0);
+        }
     }
     Ah::along(&endpoint.pd, &endpoint.gid, record)
 }

@@ -10,7 +10,7 @@ use ipoib_proto::drop::DropReason;
 use ipoib_proto::fragment;
 use ipoib_proto::header::{EtherType, Header};
 use ipoib_proto::hwaddr::{Flags, HwAddr};
-use ipoib_proto::queue::Waiting;
+use ipoib_proto::mtu;
 use ipoib_proto::resolution::is_resolution;
 use ipoib_proto::ticket::Ticket;
 use kernel::prelude::*;
@@ -215,7 +215,7 @@ impl Tx {
         skb: TxSkb,
         now: u64,
     ) {
-        let fits = skb.len() <= ADDR_LEN + self.ud.ring.max_datagram();
+        let fits = self.ud.fits(&address, skb.len().saturating_sub(ADDR_LEN));
         self.ud.ring.counters().rc_tx.fallback.add(1);
         if fits || skb.is_gso() {
             return self.send_datagram(dev, address, skb, now);
@@ -229,7 +229,7 @@ impl Tx {
         self.send_datagram(dev, address, skb, now);
     }
 
-    /// Sends by UD a frame, as the stack gave it, of which more is left to be done than the device does.
+    /// Sends by UD a frame, as the stack gave it, of which more is left to be done than the device does, or that is too long.
     #[cold]
     pub(super) fn transmit_finished(
         &mut self,
@@ -259,14 +259,14 @@ impl Tx {
         if skb.pull(ADDR_LEN).is_err() {
             return self.ud.ring.drop(dev, skb, DropReason::Runt);
         }
-        let max = self.ud.ring.max_datagram();
-        if skb.len() > max {
-            if address.is_multicast() {
-                return self.send_fragments(dev, address, skb);
-            }
-            return self.too_big(dev, skb, (max - Header::LEN) as u32);
+        if self.ud.fits(&address, skb.len()) {
+            self.datagram(dev, address, skb);
+        } else if address.is_multicast() {
+            self.send_fragments(dev, address, skb);
+        } else {
+            let max = self.ud.max_to(&address);
+            self.too_big(dev, skb, mtu::ip_mtu(max as u32));
         }
-        self.datagram(dev, address, skb);
     }
 
     /// Segments a frame as the stack gave it, and sends the segments.
@@ -348,19 +348,12 @@ impl Tx {
         }
     }
 
-    /// Answers a packet that is too big for the peer, as a router would, so that the sender learns it.
+    /// Answers a packet that is too big for the peer, or for the path to it.
     #[cold]
-    fn too_big(&mut self, dev: &Device<Interface>, mut skb: TxSkb, mtu: u32) {
-        skb.update_path_mtu(mtu);
-        // To answer takes locks that a caller may hold; the work item does it.
-        match self.too_big.push((skb, mtu), 1) {
-            Ok(()) => {
-                self.ud.ring.counters().rc_tx.too_big.add(1);
-                Interface::queue(dev, Work::Connections, 0);
-            }
-            Err((skb, _)) => self.ud.ring.drop(dev, skb, DropReason::TooBig),
+    fn too_big(&mut self, dev: &Device<Interface>, skb: TxSkb, mtu: u32) {
+        if self.ud.ring.too_big(dev, skb, mtu) {
+            Interface::queue(dev, Work::Connections, 0);
         }
-        self.ud.ring.flush(dev);
     }
 
     /// The next job for the work item.

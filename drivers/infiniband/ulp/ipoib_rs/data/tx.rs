@@ -12,7 +12,6 @@ use ipoib_netdev::skb::TxSkb;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::header::EtherType;
 use ipoib_proto::hwaddr::HwAddr;
-use ipoib_proto::queue::{Queue, Waiting};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -33,15 +32,10 @@ pub(crate) struct Tx {
     pub(crate) ud: UdTx,
     /// The connected half, in connected mode.
     pub(crate) rc: Option<RcTx>,
-    /// Packets that are too big for their peers, with the MTU to answer.
-    pub(crate) too_big: Queue<(TxSkb, u32), TOO_BIG>,
     pub(crate) endpoint: Arc<Endpoint>,
     /// The receive poll, which knows who sends.
     pub(crate) rx: Handle<RxPoll>,
 }
-
-/// The most packets that wait for such an answer.
-const TOO_BIG: usize = 16;
 
 impl Tx {
     /// Sends a frame that begins with the link-layer header that the stack was given.
@@ -57,12 +51,14 @@ impl Tx {
         };
         let large = skb.is_gso();
         let partial = large || skb.needs_checksum();
-        if partial && !self.ud.ring.finishes(&skb) {
-            return self.transmit_finished(dev, address, skb);
+        // What each path takes is nearly always what the link does.
+        let max = self.ud.ring.short_datagram();
+        let fits = large || skb.len() <= ADDR_LEN + max;
+        if !fits || (partial && !self.ud.ring.finishes(&skb, max)) {
+            return self.transmit_odd(dev, address, skb);
         }
-        let fits = large || skb.len() <= ADDR_LEN + self.ud.ring.max_datagram();
-        if !fits || skb.pull(ADDR_LEN).is_err() {
-            return self.refuse(dev, skb, DropReason::TooBig);
+        if skb.pull(ADDR_LEN).is_err() {
+            return self.refuse(dev, skb, DropReason::Runt);
         }
         if partial {
             self.ud.ring.count_partial(large);
@@ -75,6 +71,27 @@ impl Tx {
         if self.ud.datagram(dev, address, skb, kind) {
             Interface::queue(dev, Work::Paths, 0);
         }
+        Taken::TAKEN
+    }
+
+    /// Sends by UD a frame, as the stack gave it, that is too long for some path, or of which more is left to be done than
+    /// the device does. A path to a wider peer takes the former as it is.
+    #[cold]
+    fn transmit_odd(&mut self, dev: &Device<Interface>, address: HwAddr, mut skb: TxSkb) -> Taken {
+        let max = self.ud.max_to(&address);
+        let large = skb.is_gso();
+        let partial = large || skb.needs_checksum();
+        let fits = large || skb.len() <= ADDR_LEN + max;
+        if !fits || (partial && !self.ud.ring.finishes(&skb, max)) {
+            return self.transmit_finished(dev, address, skb);
+        }
+        if skb.pull(ADDR_LEN).is_err() {
+            return self.refuse(dev, skb, DropReason::Runt);
+        }
+        if partial {
+            self.ud.ring.count_partial(large);
+        }
+        self.datagram(dev, address, skb);
         Taken::TAKEN
     }
 
@@ -106,7 +123,7 @@ impl Tx {
     // It moves the table of connections about.
     #[inline(never)]
     pub(crate) fn close(&mut self, dev: &Device<Interface>) -> Option<KVec<Arc<Conn>>> {
-        while let Some((skb, _)) = self.too_big.pop() {
+        while let Some((skb, _)) = self.ud.ring.next_too_big() {
             drop_frame(self.ud.ring.counters(), dev, skb, DropReason::Flushed);
         }
         Some(self.rc.take()?.close(dev))
@@ -114,7 +131,7 @@ impl Tx {
 
     /// How many frames wait, and how many are on the rings.
     pub(crate) fn now(&mut self) -> (usize, usize) {
-        let mut waiting = self.ud.destinations.waiting() + self.too_big.len();
+        let mut waiting = self.ud.destinations.waiting() + self.ud.ring.unanswered();
         let mut posted = self.ud.ring.in_flight();
         if let Some(RcTx { connections, ring }) = &self.rc {
             waiting += connections.waiting();

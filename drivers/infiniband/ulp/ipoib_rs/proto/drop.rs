@@ -70,7 +70,7 @@ drop_reasons! {
     TxEtherType = "tx_drop_ether_type",
     /// Shorter than its own headers.
     Runt = "tx_drop_runt",
-    /// Larger than the MTU.
+    /// Larger than the MTU, or than the path or the peer takes.
     TooBig = "tx_drop_too_big",
     /// The path to the destination could not be resolved.
     NoPath = "tx_drop_no_path",

@@ -14,6 +14,7 @@ use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::mgid::Mgid;
 use ipoib_proto::multicast::{self, GroupTable};
 use ipoib_proto::path::{self, InsertError, PathTable, Seed, Slot};
+use ipoib_proto::path_mtus::PathMtus;
 use ipoib_proto::queue::Waiting;
 use ipoib_proto::seq::Sequence;
 use ipoib_proto::ticket::Ticket;
@@ -25,6 +26,7 @@ use kernel::sync::Arc;
 use crate::base::interface::Interface;
 use crate::base::storage::Storage;
 use crate::base::trace::who;
+use crate::ud::ring::path_mtu;
 
 /// Peers that an interface can talk to at once: half of the table's slots.
 const PATH_SLOTS: usize = 8192;
@@ -115,6 +117,8 @@ type Groups = GroupTable<Arc<Ah>, GroupWaiting, Storage<Slot<Group>>>;
 pub(crate) struct Destinations {
     pub(super) paths: Paths,
     pub(super) groups: Groups,
+    /// The MTUs of all address handles that `paths` has.
+    pub(super) mtus: PathMtus,
     /// The place of the first path that there was no room to ask for: it comes first the next time.
     pub(super) turn: Option<usize>,
     /// True if the port is active.
@@ -167,6 +171,7 @@ impl Destinations {
         Ok(Self {
             paths: paths.ok_or(EINVAL)?,
             groups: groups.ok_or(EINVAL)?,
+            mtus: PathMtus::new(),
             turn: None,
             up: false,
             after_group,
@@ -190,6 +195,11 @@ impl Destinations {
     /// The address handle of a peer, if there is one.
     pub(crate) fn handle(&self, address: &HwAddr) -> Option<Arc<Ah>> {
         self.paths.get(address)?.path.handle().cloned()
+    }
+
+    /// The longest frame, our header included, that the narrowest path takes.
+    pub(super) fn narrowest(&self) -> usize {
+        self.mtus.least().map_or(usize::MAX, |mtu| mtu as usize)
     }
 
     /// The address handle of a group that can be sent to right now.
@@ -320,6 +330,7 @@ impl Destinations {
         let victim = self.paths.remove(&victim.ok_or(DropReason::TableFull)?);
         if let Some(Peer { path, .. }) = victim.as_deref() {
             trace_path(&self.dev, path, "evicted");
+            self.mtus.remove(path.held().and_then(|ah| path_mtu(ah)));
             let frames = path.waiting();
             self.waiting -= frames;
             let counters = &self.dev.data().get_ref().counters;
@@ -344,7 +355,7 @@ impl Destinations {
     }
 
     /// Ends the resolution of a path. A late answer changes nothing.
-    pub(crate) fn resolved(
+    pub(super) fn resolved(
         &mut self,
         address: &HwAddr,
         ticket: Ticket,
@@ -356,8 +367,13 @@ impl Destinations {
         };
         let event = outcome(&made);
         match made {
-            // The one before, or one that came too late, is given back and dropped.
-            Ok(ah) => drop(path.resolved(ticket, ah)),
+            Ok(ah) => {
+                self.mtus.add(path_mtu(&ah));
+                // The one before, or one that came too late, is given back and dropped.
+                if let Some(ah) = path.resolved(ticket, ah) {
+                    self.mtus.remove(path_mtu(&ah));
+                }
+            }
             // The administrator of the subnet knows of none, or is busy.
             Err(error) => path.resolve_failed(ticket, error == EINVAL, now),
         }

@@ -10,9 +10,11 @@ use ipoib_proto::drop::DropReason;
 use ipoib_proto::header::Header;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::lso;
+use ipoib_proto::queue::{Queue, Waiting};
 use ipoib_proto::seq::Sequence;
+use ipoib_proto::subnet;
 use ipoib_proto::thresholds::Thresholds;
-use ipoib_rdma::{Ah, Refusal, Sender};
+use ipoib_rdma::{Ah, Refusal, Route, Sender};
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
@@ -22,12 +24,19 @@ use crate::base::counters::Counters;
 use crate::base::interface::Interface;
 use crate::base::ADDR_LEN;
 
+/// Packets that wait for the answer that they are too big, with the MTU to tell.
+type TooBig = Queue<(TxSkb, u32), 16>;
+
 /// The producing half of the send ring, with its accounting.
 pub(crate) struct UdRing {
     sender: Sender,
     thresholds: Thresholds,
     /// The longest frame, our header included.
     max_len: usize,
+    /// The longest frame that each path takes: no longer than `max_len`, and nearly always as long.
+    short_len: usize,
+    /// The longest frame that the narrowest path takes.
+    narrowest: usize,
     /// More frames follow, whatever the stack says.
     pub(crate) hold: bool,
     /// True if frames may be numbered.
@@ -36,6 +45,8 @@ pub(crate) struct UdRing {
     watched: bool,
     completions: Waker,
     counters: Arc<Counters>,
+    /// Packets that are too big for their destinations, once there was one.
+    too_big: Option<KBox<TooBig>>,
 }
 
 /// A frame that is no super-frame.
@@ -67,11 +78,14 @@ impl UdRing {
             sender,
             thresholds,
             max_len: max_len(mtu),
+            short_len: max_len(mtu),
+            narrowest: usize::MAX,
             hold: false,
             extensions: interface.settings.extensions(),
             watched: false,
             completions,
             counters: interface.counters.clone(),
+            too_big: None,
         }
     }
 
@@ -112,11 +126,24 @@ impl UdRing {
         self.max_len
     }
 
-    /// Returns true if the device makes the checksum and the segments that a frame still lacks.
+    /// The longest frame that goes by UD wherever it is sent.
     #[inline]
-    pub(crate) fn finishes(&self, skb: &TxSkb) -> bool {
+    pub(crate) fn short_datagram(&self) -> usize {
+        self.short_len
+    }
+
+    /// The longest frame that goes along a path.
+    pub(super) fn max_along(&self, path: &Ah) -> usize {
+        path_mtu(path).map_or(self.max_len, |mtu| self.max_len.min(mtu as usize))
+    }
+
+    /// Returns true if the device makes the checksum and the segments that a frame, as the stack gave it, still lacks, and
+    /// the segments are no longer than `max`.
+    #[inline]
+    pub(crate) fn finishes(&self, skb: &TxSkb, max: usize) -> bool {
         let offloads = self.sender.offloads();
-        offloads.checksums && (!skb.is_gso() || (offloads.segments && self.is_segmentable(skb)))
+        offloads.checksums
+            && (!skb.is_gso() || (offloads.segments && self.is_segmentable(skb, max)))
     }
 
     /// Counts a frame that goes to the device as the stack gave it; `large`: a super-frame.
@@ -128,14 +155,13 @@ impl UdRing {
         }
     }
 
-    /// Returns true if the device can segment a super-frame as the stack gave it, and the segments are no longer than a
-    /// datagram.
-    fn is_segmentable(&self, skb: &TxSkb) -> bool {
+    /// Returns true if the device can segment a super-frame as the stack gave it, and the segments are no longer than `max`.
+    fn is_segmentable(&self, skb: &TxSkb, max: usize) -> bool {
         let Some(TcpSegments { size, pieces }) = skb.tcp_segments() else {
             return false;
         };
         let head = skb.linear().get(ADDR_LEN..).unwrap_or(&[]);
-        lso::is_segmentable(head, size, self.max_len) && pieces <= self.sender.max_sge()
+        lso::is_segmentable(head, size, max) && pieces <= self.sender.max_sge()
     }
 
     /// Lets the stack transmit again, if there is room on this ring.
@@ -306,14 +332,58 @@ impl UdRing {
         self.flush(dev);
     }
 
+    /// Keeps a packet that is too big for its destination, to be answered as a router would, so that its sender learns
+    /// it. That takes locks that our caller may hold; true: the work item is to do it.
+    #[cold]
+    #[must_use]
+    pub(crate) fn too_big(&mut self, dev: &Device<Interface>, mut skb: TxSkb, mtu: u32) -> bool {
+        skb.update_path_mtu(mtu);
+        if self.too_big.is_none() {
+            self.too_big = KBox::new(TooBig::default(), GFP_ATOMIC).ok();
+        }
+        let kept = match &mut self.too_big {
+            Some(queue) => queue.push((skb, mtu), 1),
+            None => Err((skb, mtu)),
+        };
+        match kept {
+            Ok(()) => {
+                self.counters.tx.too_big.add(1);
+                self.flush(dev);
+                true
+            }
+            Err((skb, _)) => {
+                self.drop(dev, skb, DropReason::TooBig);
+                false
+            }
+        }
+    }
+
+    /// Takes a packet that is to be answered, and the MTU to tell.
+    pub(crate) fn next_too_big(&mut self) -> Option<(TxSkb, u32)> {
+        self.too_big.as_mut()?.pop()
+    }
+
+    /// How many packets wait to be answered.
+    pub(crate) fn unanswered(&self) -> usize {
+        self.too_big.as_ref().map_or(0, |queue| queue.len())
+    }
+
     /// Sets the longest frame from an MTU.
     pub(crate) fn set_mtu(&mut self, mtu: u32) {
         self.max_len = max_len(mtu);
+        self.short_len = self.max_len.min(self.narrowest);
     }
 
     /// Sets the longest frame from an MTU, unless it is shorter already.
     pub(crate) fn reduce_mtu(&mut self, mtu: u32) {
         self.max_len = self.max_len.min(max_len(mtu));
+        self.short_len = self.max_len.min(self.narrowest);
+    }
+
+    /// Sets the longest frame of the narrowest path.
+    pub(super) fn set_narrowest(&mut self, len: usize) {
+        self.narrowest = len;
+        self.short_len = self.max_len.min(len);
     }
 
     /// Sets the Q_Key of what is posted from now on.
@@ -334,6 +404,24 @@ impl UdRing {
     /// The producing half, to be drained.
     pub(crate) fn sender(&mut self) -> &mut Sender {
         &mut self.sender
+    }
+}
+
+/// Returns true if a frame that begins with our header is no longer than `max`, and neither are the segments of a
+/// super-frame.
+pub(super) fn is_within(skb: &TxSkb, max: usize) -> bool {
+    if !skb.is_gso() {
+        return skb.len() <= max;
+    }
+    let segments = skb.tcp_segments();
+    segments.is_some_and(|segments| lso::is_segmentable(skb.linear(), segments.size, max))
+}
+
+/// The IB MTU of the path of an address handle, in bytes; none on RoCE, where it is the port's.
+pub(crate) fn path_mtu(path: &Ah) -> Option<u32> {
+    match path.route() {
+        Route::Path(record) => subnet::mtu_bytes(record.mtu_code()),
+        Route::Roce { .. } | Route::Group => None,
     }
 }
 

@@ -10,14 +10,18 @@ use ipoib_netdev::skb::TxSkb;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::hwaddr::{HwAddr, MULTICAST_QPN};
 use ipoib_proto::mgid::Mgid;
+use ipoib_proto::mtu;
 use ipoib_proto::multicast;
 use ipoib_proto::path;
 use ipoib_proto::queue::Verdict;
+use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::Ah;
+use kernel::prelude::*;
+use kernel::sync::Arc;
 
 use crate::base::interface::Interface;
 use crate::ud::paths::{trace_path, Destinations, Job, Jobs, Path};
-use crate::ud::ring::{Small, UdRing};
+use crate::ud::ring::{is_within, path_mtu, Small, UdRing};
 
 /// The datagram half of a transmit queue, which the transmit lock protects.
 pub(crate) struct UdTx {
@@ -35,8 +39,40 @@ pub(crate) enum Kind {
 }
 
 impl UdTx {
-    /// Sends a frame of a `kind`, which begins with the wire's header and is not too long. True: there is something to do
-    /// for the work item that resolves paths.
+    /// The longest frame that a destination takes, our header included.
+    #[cold]
+    pub(crate) fn max_to(&self, address: &HwAddr) -> usize {
+        match self.destinations.handle(address) {
+            Some(ah) => self.ring.max_along(&ah),
+            None => self.ring.max_datagram(),
+        }
+    }
+
+    /// Returns true if a frame of `len` bytes, our header included, is not too long for a destination.
+    #[inline]
+    pub(crate) fn fits(&self, address: &HwAddr, len: usize) -> bool {
+        len <= self.ring.short_datagram() || len <= self.max_to(address)
+    }
+
+    /// Ends the resolution of a path. A late answer changes nothing.
+    pub(crate) fn resolved(
+        &mut self,
+        address: &HwAddr,
+        ticket: Ticket,
+        made: Result<Arc<Ah>>,
+        now: u64,
+    ) {
+        self.destinations.resolved(address, ticket, made, now);
+        self.set_narrowest();
+    }
+
+    /// Tells the ring what the narrowest path takes.
+    pub(crate) fn set_narrowest(&mut self) {
+        self.ring.set_narrowest(self.destinations.narrowest());
+    }
+
+    /// Sends a frame of a `kind`, which begins with the wire's header and is not too long, as far as is known. True: there is
+    /// something to do for the work item that resolves paths.
     #[inline(always)]
     #[must_use]
     pub(crate) fn datagram(
@@ -77,7 +113,7 @@ impl UdTx {
         &mut self,
         dev: &Device<Interface>,
         address: HwAddr,
-        mut skb: TxSkb,
+        skb: TxSkb,
         now: u64,
     ) -> bool {
         let Self { destinations, ring } = self;
@@ -90,14 +126,11 @@ impl UdTx {
         };
         let len = skb.len() as u32;
         let (first, wanted) = (path.waiting() == 0, path.is_wanted());
-        if !skb.is_gso() {
-            ring.number(&mut skb, &address, path.sequence());
-        }
         match path.send(skb, len, now) {
             Verdict::Transmit(skb) => {
-                transmit(dev, ring, path, &address, skb);
+                let kept = transmit(dev, ring, path, &address, skb);
                 // If it was wanted before, the next answer brings its turn.
-                path.is_wanted() && !wanted
+                kept || (path.is_wanted() && !wanted)
             }
             Verdict::Queued => self.queued(dev, first),
             Verdict::Drop(skb, reason) => {
@@ -149,11 +182,12 @@ impl UdTx {
     }
 
     /// Does what needs no sleep and collects what does, until `jobs` is full. Returns when time alone brings
-    /// more to do.
+    /// more to do. Packets that waited may be too big for their paths: the caller answers them.
     pub(crate) fn advance(&mut self, dev: &Device<Interface>, now: u64, jobs: &mut Jobs) -> u64 {
         // Groups first: without the broadcast group there is no link.
         let groups = self.advance_groups(dev, now, jobs);
         let paths = self.advance_paths(dev, now, jobs);
+        self.set_narrowest();
         self.ring.flush(dev);
         groups.min(paths)
     }
@@ -237,13 +271,13 @@ impl UdTx {
                     }
                     Some(path::Action::Transmit(skb)) => {
                         destinations.waiting -= 1;
-                        transmit(dev, ring, path, &key, skb);
+                        let _ = transmit(dev, ring, path, &key, skb);
                     }
                     Some(path::Action::Drop(skb, reason)) => {
                         destinations.waiting -= 1;
                         ring.drop(dev, skb, reason);
                     }
-                    Some(path::Action::Release(ah)) => drop(ah),
+                    Some(path::Action::Release(ah)) => destinations.mtus.remove(path_mtu(&ah)),
                     Some(path::Action::Remove) => over = true,
                 }
             }
@@ -263,10 +297,26 @@ impl UdTx {
     }
 }
 
-/// Sends by a path that is resolved.
-fn transmit(dev: &Device<Interface>, ring: &mut UdRing, path: &Path, address: &HwAddr, skb: TxSkb) {
-    match path.handle() {
-        Some(ah) => ring.send(dev, skb, ah, address.qpn().get()),
-        None => ring.drop(dev, skb, DropReason::NoPath),
+/// Sends by a path that is resolved, and numbers what that takes. True: it takes no such frame, and the work item is to
+/// answer that.
+fn transmit(
+    dev: &Device<Interface>,
+    ring: &mut UdRing,
+    path: &mut Path,
+    address: &HwAddr,
+    mut skb: TxSkb,
+) -> bool {
+    let Some(ah) = path.handle().cloned() else {
+        ring.drop(dev, skb, DropReason::NoPath);
+        return false;
+    };
+    let max = ring.max_along(&ah);
+    if !is_within(&skb, max) {
+        return ring.too_big(dev, skb, mtu::ip_mtu(max as u32));
     }
+    if !skb.is_gso() {
+        ring.number(&mut skb, address, path.sequence());
+    }
+    ring.send(dev, skb, &ah, address.qpn().get());
+    false
 }
