@@ -104,7 +104,8 @@ impl<T: Driver> Device<T> {
     }
 
     /// Lets frames have their routes when they are handed over, which costs the stack a reference
-    /// each. There is no way back, since a queueing discipline may rely on it from then on.
+    /// each; a bond over the device does likewise. There is no way back, since a queueing discipline may rely on it from
+    /// then on.
     pub fn keep_routes(&self, _rtnl: &mut Rtnl) {
         // SAFETY: RTNL is held.
         unsafe { bindings::ipoib_rs_netdev_keep_dst(self.as_raw()) };

@@ -52,6 +52,9 @@ impl Run for Pin<KBox<Holder>> {
 /// The event of a device of the tests' that is refused, of all devices; 0 for none.
 static REFUSED: Atomic<u32> = Atomic::new(0);
 
+/// How many events were refused.
+static REFUSALS: Atomic<u32> = Atomic::new(0);
+
 /// A listener that refuses an event of the tests' devices until it is dropped.
 struct Refusal(KBox<bindings::notifier_block>);
 
@@ -89,6 +92,7 @@ unsafe extern "C" fn refuse(
     let ops = unsafe { (*(*info.cast::<bindings::netdev_notifier_info>()).dev).netdev_ops };
     let is_ours = core::ptr::eq(ops, &Tables::<Dummy>::NETDEV);
     if is_ours && event as u32 == REFUSED.load(Relaxed) {
+        REFUSALS.fetch_add(1, Relaxed);
         return bindings::NOTIFY_BAD as c_int;
     }
     bindings::NOTIFY_DONE as c_int
@@ -806,6 +810,22 @@ mod cases {
         assert_eq!(send(), (false, false));
         assert_eq!(dev.set_queue_napi(&sends, &mut Rtnl::lock()), Ok(()));
         assert_eq!(send(), (true, true));
+        Ok(())
+    }
+
+    /// A bond over the device drops the routes of frames until it hears of it.
+    #[test]
+    fn others_are_told_that_routes_are_kept() -> Result {
+        let registered = Registered::new(&Seen::new()?, |_| Ok(()))?;
+        let refusal = Refusal::new(bindings::netdev_cmd_NETDEV_FEAT_CHANGE)?;
+        let before = REFUSALS.load(Relaxed);
+        let mut rtnl = Rtnl::lock();
+        for _ in 0..2 {
+            registered.device().keep_routes(&mut rtnl);
+            assert_eq!(REFUSALS.load(Relaxed) - before, 1);
+        }
+        drop(rtnl);
+        drop(refusal);
         Ok(())
     }
 

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::fake::{each_allocation_fails, Fake};
 
-    /// Who asks for nothing but to be left alone.
+    /// A caller that wants no answer.
     struct Deaf;
 
     impl Notify for Deaf {

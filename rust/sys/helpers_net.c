@@ -305,7 +305,12 @@ void ipoib_rs_netdev_set_offloads(struct net_device *dev, u64 offered, u64 defau
 
 void ipoib_rs_netdev_keep_dst(struct net_device *dev)
 {
+	bool released = dev->priv_flags & IFF_XMIT_DST_RELEASE;
+
 	netif_keep_dst(dev);
+	/* A bond does as its ports, but looks only when it is told. */
+	if (released && dev->reg_state == NETREG_REGISTERED)
+		netdev_features_change(dev);
 }
 
 static const struct ipoib_rs_kind *kind_of(const struct net_device *dev)

@@ -168,8 +168,8 @@ mod tests {
         let [argument] = &by_name(&[change.clone()])[..] else {
             panic!("one for each");
         };
-        let pattern = argument.strip_prefix("--re=").unwrap();
-        let pattern = regex::Regex::new(pattern).unwrap();
+        let pattern = argument.strip_prefix("--re=").expect("a pattern");
+        let pattern = regex::Regex::new(pattern).expect("a valid one");
         assert!(pattern.is_match(&change));
         assert!(!pattern.is_match(&change.replace("1:2", "11:2")));
         assert!(!pattern.is_match(&format!("x{change}")));

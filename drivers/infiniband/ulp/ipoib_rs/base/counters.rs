@@ -158,7 +158,7 @@ counters! {
         partial = "tx_partial",
         /// Frames sent that the device segments.
         large = "tx_large",
-        /// Packets answered with ICMP because they were larger than the path or the peer takes.
+        /// Packets kept for an answer by ICMP: they were larger than the path or the peer takes.
         too_big = "tx_too_big",
     }
 

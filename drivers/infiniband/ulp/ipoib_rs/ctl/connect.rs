@@ -30,7 +30,7 @@ use crate::rc::admission;
 use crate::rc::conn::{Cause, Conn, ConnId, Role, Room};
 use crate::rc::context::{Negotiated, RcContext};
 use crate::rc::table::{Found, Job, Place, Wanted};
-use crate::ud::ring::path_mtu;
+use crate::ud::ring::{path_mtu, MAX_TOO_BIG};
 
 /// The work item.
 ///
@@ -69,13 +69,14 @@ pub(crate) fn run(dev: &Device<Interface>) {
     }
 }
 
-/// Answers the packets that were too big for their peers, or for the paths to them.
+/// Answers the packets that were too big for their peers, or for the paths to them. Those that come meanwhile have the work
+/// item woken again, and it has other things to do.
 ///
 /// # Context
 ///
 /// Process context.
 pub(super) fn answer_too_big(dev: &Device<Interface>) {
-    loop {
+    for _ in 0..MAX_TOO_BIG {
         let next = dev
             .lock_tx()
             .as_mut()

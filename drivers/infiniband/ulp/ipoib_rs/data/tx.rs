@@ -74,8 +74,8 @@ impl Tx {
         Taken::TAKEN
     }
 
-    /// Sends by UD a frame, as the stack gave it, that is too long for some path, or of which more is left to be done than
-    /// the device does. A path to a wider peer takes the former as it is.
+    /// Sends by UD a frame, as the stack gave it, that the device cannot finish, or that is longer than the narrowest path
+    /// takes. If the path to its own peer is wide enough, it goes as it is.
     #[cold]
     fn transmit_odd(&mut self, dev: &Device<Interface>, address: HwAddr, mut skb: TxSkb) -> Taken {
         let max = self.ud.max_to(&address);

@@ -24,8 +24,11 @@ use crate::base::counters::Counters;
 use crate::base::interface::Interface;
 use crate::base::ADDR_LEN;
 
-/// Packets that wait for the answer that they are too big, with the MTU to tell.
-type TooBig = Queue<(TxSkb, u32), 16>;
+/// The most packets that wait for the answer that they are too big.
+pub(crate) const MAX_TOO_BIG: usize = 16;
+
+/// These packets, with the MTU to tell.
+type TooBig = Queue<(TxSkb, u32), MAX_TOO_BIG>;
 
 /// The producing half of the send ring, with its accounting.
 pub(crate) struct UdRing {
@@ -333,7 +336,7 @@ impl UdRing {
     }
 
     /// Keeps a packet that is too big for its destination, to be answered as a router would, so that its sender learns
-    /// it. That takes locks that our caller may hold; true: the work item is to do it.
+    /// it. Answering takes locks that our caller may hold, so a work item does it. Returns true if that is to be woken.
     #[cold]
     #[must_use]
     pub(crate) fn too_big(&mut self, dev: &Device<Interface>, mut skb: TxSkb, mtu: u32) -> bool {

@@ -159,8 +159,8 @@ impl<A, W: Waiting + Default> Path<A, W> {
         }
     }
 
-    /// Returns the numbers of the frames, for one that [`Path::send`] or [`Path::poll`] has transmitted: all go out in
-    /// the order in which they came, and one that is dropped takes no number.
+    /// Returns the counter that numbers frames. Take a number only for a frame that [`Path::send`] or [`Path::poll`] says to
+    /// transmit, and that is sent: one that is dropped must not leave a gap.
     #[inline]
     pub fn sequence(&mut self) -> &mut Sequence {
         &mut self.sequence
