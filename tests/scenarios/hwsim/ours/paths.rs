@@ -144,7 +144,7 @@ scenario! {
             }
         }
         for target in [b.ip4(), b.ip6()] {
-            // What the receiver knows is in the MSS.
+            // The MSS has the MTU that the receiver knows.
             for host in [a, b] {
                 forget(host)?;
             }
@@ -160,7 +160,7 @@ scenario! {
         }
         transfer(b, a, &a.ip4(), 2)?;
 
-        // What waited for its path, in the middle of others.
+        // A packet that is too long, waiting for its path in the middle of others.
         a.ok("ip link set ib0 down && ip link set ib0 up && ip -6 addr add fd00:1::1/64 dev ib0 nodad || true")?;
         a.wait_until(&format!("ping -q -c 1 -W 1 {}", c.ip4()), LIMIT)?;
         let address = b.ok("cat /sys/class/net/ib0/address")?;
@@ -176,7 +176,7 @@ scenario! {
         }
         ensure!(too_long(a)? == 0, "{}", too_long(a)?);
 
-        // Who has no connection hears of the path, too.
+        // In connected mode, a sender without a connection is told of the path, too.
         a.ok(&format!("ip neigh del {} dev ib0", b.ip4()))?;
         set_mode(a, "connected")?;
         a.ok("ip link set ib0 mtu 65520")?;

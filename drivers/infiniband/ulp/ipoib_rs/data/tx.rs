@@ -51,7 +51,7 @@ impl Tx {
         };
         let large = skb.is_gso();
         let partial = large || skb.needs_checksum();
-        // What each path takes is nearly always what the link does.
+        // Nearly always the longest frame of the link: each path takes that as a rule.
         let max = self.ud.ring.short_datagram();
         let fits = large || skb.len() <= ADDR_LEN + max;
         if !fits || (partial && !self.ud.ring.finishes(&skb, max)) {
