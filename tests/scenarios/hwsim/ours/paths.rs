@@ -8,6 +8,7 @@ use super::super::{EXCLUSIVE, Port, fields::Fields, hca};
 use super::{Driver, up_made};
 use crate::capture::Capture;
 use crate::connected::{connect, set_mode, story};
+use crate::inspect::directory;
 use crate::order::{counter, set};
 use crate::transfer::transfer;
 use anyhow::{Context, Result, ensure};
@@ -43,12 +44,13 @@ fn partition(host: &Host, mtu: u8) -> Result<()> {
     Ok(())
 }
 
-/// Two hosts on a link of 4092 bytes whose path takes 2044, and maybe a third one, to which paths of the first take all.
-fn up(bed: &Bed) -> Result<Manager> {
+/// Two hosts on a link of so many bytes, whose code this is and whose path takes 2044, and maybe a third one, to which
+/// paths of the first take all.
+fn up(bed: &Bed, code: u8, link: &str) -> Result<Manager> {
     let [a, b, others @ ..] = bed.hosts.as_slice() else {
         anyhow::bail!("too few hosts");
     };
-    partition(a, 5)?;
+    partition(a, code)?;
     let kinds = [(Driver::Ours, "datagram"); 3];
     let manager = up_made(bed, OPTIONS, &kinds, |outside| {
         let more = if others.is_empty() { "" } else { WIDE };
@@ -56,7 +58,7 @@ fn up(bed: &Bed) -> Result<Manager> {
         Ok(())
     })?;
     for host in &bed.hosts {
-        ensure!(host.ok("cat /sys/class/net/ib0/mtu")?.trim() == "4092");
+        ensure!(host.ok("cat /sys/class/net/ib0/mtu")?.trim() == link);
     }
     let lids = [Port::of(a, &hca(a))?.lid, Port::of(b, &hca(b))?.lid];
     let [from, to] = lids;
@@ -122,7 +124,7 @@ scenario! {
     #[on(lockdep, races)]
     fn each_path_has_its_mtu(bed) {
         let bed = bed.one_machine().hosts(3).append(EXCLUSIVE).up()?;
-        let manager = up(&bed)?;
+        let manager = up(&bed, 5, "4092")?;
         let [a, b, c] = bed.hosts.as_slice() else {
             anyhow::bail!("three hosts");
         };
@@ -196,7 +198,7 @@ scenario! {
     #[on(lockdep)]
     fn a_path_takes_less_than_its_ends(bed) {
         let bed = bed.infiniband().up()?;
-        let manager = up(&bed)?;
+        let manager = up(&bed, 5, "4092")?;
         let (a, b) = bed.pair()?;
         // With the headers of IP and ICMP and the encapsulation, 2048 bytes.
         a.ok(&format!("ping -q -c 3 -i 0.1 -W 5 -s 2016 {}", b.ip4()))?;
@@ -257,6 +259,35 @@ scenario! {
         }
         transfer(a, b, &b.ip4(), 1)?;
         ensure!(too_long(a)? == before);
+        manager.kill()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The broadcast group gets a larger MTU than a path that is in use takes. Senders hear of it, and no group stays that
+    /// was joined with the smaller one, which would keep others out.
+    fn the_link_grows_beyond_a_path(bed) {
+        let bed = bed.infiniband().up()?;
+        let mut manager = up(&bed, 4, "2044")?;
+        let (a, b) = bed.pair()?;
+        for command in whole(2044, b) {
+            a.ok(&command)?;
+        }
+        manager.kill()?;
+        partition(a, 5)?;
+        let manager = Manager::start(a, &hca(a), OPTIONS)?;
+        for host in [a, b] {
+            host.wait_until("[ $(cat /sys/class/net/ib0/mtu) = 4092 ]", LIMIT)?;
+        }
+        hears_of_the_path(a, b)?;
+        hears_of_the_path(b, a)?;
+        for host in [a, b] {
+            let groups = format!("{}/groups", directory(host, "ib0")?);
+            let others = format!("grep -v -e mgid -e joined -e send-only {groups}");
+            host.wait_until(&format!("grep -q ffff:ffff {groups} && ! {others}"), LIMIT * 2)?;
+        }
+        ensure!(too_long(a)? == 0, "{}", too_long(a)?);
         manager.kill()?;
         bed.finish()
     }

@@ -179,12 +179,17 @@ fn along(dev: &Device<Interface>, endpoint: &Endpoint, record: &PathRecord) -> R
             "the path to {} takes packets of {mtu} bytes, less than the link's {link}: longer multicast is lost\n",
             Gid(record.dgid())
         );
-        if !this.narrow.xchg(true, Relaxed) {
-            // For senders to be told, frames have to keep their routes, which needs RTNL.
-            this.port.refresh(0);
-        }
+        note_narrow(this);
     }
     Ah::along(&endpoint.pd, &endpoint.gid, record)
+}
+
+/// Notes that a path takes less than the link.
+fn note_narrow(this: &Interface) {
+    if !this.narrow.xchg(true, Relaxed) {
+        // For senders to be told, frames have to keep their routes, which needs RTNL.
+        this.port.refresh(0);
+    }
 }
 
 /// Enters a group that the SA has made us a member of.
@@ -240,6 +245,9 @@ fn adopt(dev: &Device<Interface>, endpoint: &Endpoint, record: &GroupRecord, lin
         tx.ud.ring.set_qkey(link.qkey.0);
         // The interface's MTU follows later, since that takes RTNL.
         tx.ud.ring.reduce_mtu(limit);
+        if tx.ud.destinations.narrowest() < link.ib_mtu as usize {
+            note_narrow(this);
+        }
     }
     this.subnet.lock().set_link(*record, link);
     if this.set_group_mtu(limit) {

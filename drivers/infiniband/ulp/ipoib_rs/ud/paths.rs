@@ -198,7 +198,7 @@ impl Destinations {
     }
 
     /// The longest frame, our header included, that the narrowest path takes.
-    pub(super) fn narrowest(&self) -> usize {
+    pub(crate) fn narrowest(&self) -> usize {
         self.mtus.least().map_or(usize::MAX, |mtu| mtu as usize)
     }
 

@@ -294,6 +294,10 @@ impl<A, W: Waiting + Default> Group<A, W> {
         }
         if !open {
             self.sending = false;
+            if let State::Attaching { stale, .. } = &mut self.state {
+                // It was asked for with the properties of a link that there may not be any more.
+                *stale = true;
+            }
             if let Some(frame) = self.waiting.pop() {
                 return Some(Action::Drop(frame, DropReason::LinkDown));
             }

@@ -531,4 +531,34 @@ mod tests {
         assert!(table.is_ready());
         Ok(())
     }
+
+    /// RFC 4391, section 10: groups have the properties of the broadcast group. One that was asked for before that was
+    /// joined anew may have others, and is left.
+    #[test]
+    fn rfc4391_10_no_group_outlasts_the_link() -> Result<(), ()> {
+        let mut table = opened()?;
+        run(&mut table, 0);
+        assert_eq!(table.sync([ipv4(1)].into_iter()), 0);
+        let Some((mgid, Action::Attach(Membership::Full, old))) = table.poll(0) else {
+            return Err(());
+        };
+        assert_eq!(mgid, ipv4(1));
+        table.invalidate_one(&broadcast());
+        assert_eq!(
+            table.poll(0),
+            Some((broadcast(), Action::Detach(Membership::Full, 7)))
+        );
+        let Some((mgid, Action::Attach(Membership::Full, new))) = table.poll(0) else {
+            return Err(());
+        };
+        assert_eq!((mgid, table.poll(0)), (broadcast(), None));
+        assert_eq!(table.attached(&broadcast(), new, 7), Ok(()));
+        assert_eq!(table.attached(&ipv4(1), old, 7), Ok(()));
+        assert_eq!(
+            table.poll(0),
+            Some((ipv4(1), Action::Detach(Membership::Full, 7)))
+        );
+        assert_eq!(run(&mut table, 0).iter().flatten().count(), 1);
+        Ok(())
+    }
 }
