@@ -491,6 +491,18 @@ mod tests {
         }
     }
 
+    /// A trace tells them apart.
+    #[test]
+    fn each_event_has_its_word() {
+        let events = [Event::Held, Event::Filled, Event::Moved, Event::TimedOut];
+        for (at, event) in events.iter().enumerate() {
+            assert_eq!(
+                events.iter().position(|other| other.word() == event.word()),
+                Some(at)
+            );
+        }
+    }
+
     /// Algorithm 1, first branch: the expected frame, and the run that waited for it.
     #[test]
     fn a_filled_gap_releases_the_run() {
