@@ -4,20 +4,19 @@
 # Switches the fabric of 64 HCAs on, and off again, in the background; each time, somebody has to see its first HCA on while
 # it is not live yet, and its last one off while it still is.
 
+# Switches it, and has to see that an HCA follows before the fabric has.
+switch_and_see() {
+    to=$1 hca=$2 seen=
+    echo "$to" >live &
+    until [ "$(cat live)" = "$to" ]; do
+        if [ "$(cat "hcas/$hca/power")" = "$to" ] && [ "$(cat live)" != "$to" ]; then seen=1; fi
+    done
+    wait
+    [ "$seen" ]
+}
+
 set -e
 cd /sys/kernel/config/ib_hwsim/star
 echo 0 >live
-seen=
-echo 1 >live &
-until [ "$(cat live)" = 1 ]; do
-    if [ "$(cat hcas/h1/power)" = 1 ] && [ "$(cat live)" = 0 ]; then seen=1; fi
-done
-wait
-[ "$seen" ]
-seen=
-echo 0 >live &
-until [ "$(cat live)" = 0 ]; do
-    if [ "$(cat hcas/h64/power)" = 0 ] && [ "$(cat live)" = 1 ]; then seen=1; fi
-done
-wait
-[ "$seen" ]
+switch_and_see 1 h1
+switch_and_see 0 h64

@@ -269,7 +269,7 @@ scenario! {
     /// was joined with the smaller one, which would keep others out.
     fn the_link_grows_beyond_a_path(bed) {
         let bed = bed.infiniband().up()?;
-        let mut manager = up(&bed, 4, "2044")?;
+        let manager = up(&bed, 4, "2044")?;
         let (a, b) = bed.pair()?;
         for command in whole(2044, b) {
             a.ok(&command)?;
