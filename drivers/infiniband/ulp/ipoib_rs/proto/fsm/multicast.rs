@@ -561,4 +561,20 @@ mod tests {
         assert_eq!(run(&mut table, 0).iter().flatten().count(), 1);
         Ok(())
     }
+
+    /// Another subnet manager may allow what the one before refused.
+    #[test]
+    fn what_failed_is_tried_again() -> Result<(), ()> {
+        let mut table = opened()?;
+        run(&mut table, 0);
+        assert_eq!(table.sync([ipv4(1)].into_iter()), 0);
+        let Some((_, Action::Attach(Membership::Full, ticket))) = table.poll(0) else {
+            return Err(());
+        };
+        table.attach_failed(&ipv4(1), ticket, 0);
+        assert_eq!(table.poll(0), None);
+        table.retry();
+        assert_eq!(run(&mut table, 0).iter().flatten().count(), 1);
+        Ok(())
+    }
 }
