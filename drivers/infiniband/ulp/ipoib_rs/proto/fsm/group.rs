@@ -271,9 +271,12 @@ impl<A, W: Waiting + Default> Group<A, W> {
         self.backoff.reset();
     }
 
-    /// Event: the place is needed. A group that only sending keeps is given up.
+    /// Event: the place is needed. A group that only sending keeps is given up, and it is forgotten that its join failed.
     pub fn stop_sending(&mut self) {
         self.sending = false;
+        if matches!(self.state, State::Absent) {
+            self.retry();
+        }
     }
 
     /// Says what there is to do at `now`, until it returns `None`; to be called after every event
@@ -294,8 +297,9 @@ impl<A, W: Waiting + Default> Group<A, W> {
         }
         if !open {
             self.sending = false;
-            if let State::Attaching { stale, .. } = &mut self.state {
-                // It was asked for with the properties of a link that there may not be any more.
+            if let State::Attaching { stale, .. } | State::Attached { stale, .. } = &mut self.state
+            {
+                // It has the properties of a link that there may not be any more.
                 *stale = true;
             }
             if let Some(frame) = self.waiting.pop() {

@@ -532,33 +532,61 @@ mod tests {
         Ok(())
     }
 
-    /// RFC 4391, section 10: groups have the properties of the broadcast group. One that was asked for before that was
-    /// joined anew may have others, and is left.
+    /// RFC 4391, section 10: groups have the properties of the broadcast group. One that was joined, or asked for, before that
+    /// was joined anew may have others, and is left, even if there is no room for that until then.
     #[test]
     fn rfc4391_10_no_group_outlasts_the_link() -> Result<(), ()> {
+        for answered_before in [true, false] {
+            let mut table = opened()?;
+            run(&mut table, 0);
+            assert_eq!(table.sync([ipv4(1)].into_iter()), 0);
+            let Some((mgid, Action::Attach(Membership::Full, old))) = table.poll(0) else {
+                return Err(());
+            };
+            assert_eq!(mgid, ipv4(1));
+            if answered_before {
+                assert_eq!(table.attached(&ipv4(1), old, 7), Ok(()));
+            }
+            table.invalidate_one(&broadcast());
+            assert_eq!(
+                table.poll(0),
+                Some((broadcast(), Action::Detach(Membership::Full, 7)))
+            );
+            let Some((mgid, Action::Attach(Membership::Full, new))) = table.poll(0) else {
+                return Err(());
+            };
+            assert_eq!((mgid, table.poll_frames(0)), (broadcast(), None));
+            assert_eq!(table.attached(&broadcast(), new, 7), Ok(()));
+            if !answered_before {
+                assert_eq!(table.attached(&ipv4(1), old, 7), Ok(()));
+            }
+            assert_eq!(
+                table.poll(0),
+                Some((ipv4(1), Action::Detach(Membership::Full, 7)))
+            );
+            assert_eq!(run(&mut table, 0).iter().flatten().count(), 1);
+        }
+        Ok(())
+    }
+
+    /// Groups whose joins failed leave their places to others, before they would be tried again.
+    #[test]
+    fn failed_senders_make_room() -> Result<(), ()> {
         let mut table = opened()?;
         run(&mut table, 0);
-        assert_eq!(table.sync([ipv4(1)].into_iter()), 0);
-        let Some((mgid, Action::Attach(Membership::Full, old))) = table.poll(0) else {
-            return Err(());
-        };
-        assert_eq!(mgid, ipv4(1));
-        table.invalidate_one(&broadcast());
-        assert_eq!(
-            table.poll(0),
-            Some((broadcast(), Action::Detach(Membership::Full, 7)))
-        );
-        let Some((mgid, Action::Attach(Membership::Full, new))) = table.poll(0) else {
-            return Err(());
-        };
-        assert_eq!((mgid, table.poll(0)), (broadcast(), None));
-        assert_eq!(table.attached(&broadcast(), new, 7), Ok(()));
-        assert_eq!(table.attached(&ipv4(1), old, 7), Ok(()));
-        assert_eq!(
-            table.poll(0),
-            Some((ipv4(1), Action::Detach(Membership::Full, 7)))
-        );
-        assert_eq!(run(&mut table, 0).iter().flatten().count(), 1);
+        for n in 1..=2 {
+            assert_eq!(table.send(&ipv4(n), 1, 100, 0), Verdict::Queued);
+            let Some((_, Action::Attach(Membership::SendOnly, ticket))) = table.poll(0) else {
+                return Err(());
+            };
+            table.attach_failed(&ipv4(n), ticket, 0);
+            let refused = Action::Drop(1, DropReason::NoGroup);
+            assert_eq!(table.poll(0), Some((ipv4(n), refused)));
+        }
+        let refused = Verdict::Drop(2, DropReason::TableFull);
+        assert_eq!(table.send(&ipv4(3), 2, 100, 1), refused);
+        assert_eq!(table.poll(1), None);
+        assert_eq!(table.send(&ipv4(3), 2, 100, 1), Verdict::Queued);
         Ok(())
     }
 
