@@ -8,6 +8,7 @@ use core::slice;
 use ipoib_sys::bindings;
 use kernel::ffi::c_int;
 use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 use kernel::types::Opaque;
 
@@ -38,8 +39,8 @@ pub struct Attachment<L: Listen> {
 
 /// # Invariants
 ///
-/// * `packets` is registered with the network core if, and only if, `interface` has a device, which it names, or it is
-///   being registered or removed under RTNL.
+/// * `packets` is registered with the network core if, and only if, `attached` is true, or it is being registered or removed
+///   under RTNL. The interface has the device then that it names, by this attachment.
 /// * Whoever takes the interface's device gives back the reference to it.
 #[pin_data(PinnedDrop)]
 struct Inner<L: Listen> {
@@ -47,6 +48,8 @@ struct Inner<L: Listen> {
     packets: Opaque<bindings::packet_type>,
     interface: Arc<Interface>,
     listener: Arc<L>,
+    /// Changes under RTNL, or when the notifier is gone.
+    attached: Atomic<bool>,
 }
 
 // SAFETY: The network core does its own locking for what it is given; the rest is `Send` and `Sync`.
@@ -80,6 +83,7 @@ impl<L: Listen> Attachment<L> {
             }),
             interface,
             listener,
+            attached: Atomic::new(false),
         }))?;
         inner.attach(name)?;
         Ok(Self { _inner: inner })
@@ -116,6 +120,7 @@ impl<L: Listen> Inner<L> {
             bindings::raw_ether_packet_type(packets, dev.as_ptr(), ether_type);
             bindings::dev_add_pack(packets);
         }
+        self.attached.store(true, Relaxed);
         Ok(())
     }
 
@@ -125,6 +130,10 @@ impl<L: Listen> Inner<L> {
     ///
     /// Process context; may sleep. Under RTNL, or when the notifier is gone.
     fn detach(&self) {
+        // Another attachment may have the interface's device.
+        if !self.attached.xchg(false, Relaxed) {
+            return;
+        }
         let Some(dev) = self.interface.take() else {
             return;
         };
@@ -146,7 +155,7 @@ impl<L: Listen> PinnedDrop for Inner<L> {
 
 impl<L: Listen> Follow for Inner<L> {
     fn follow(&self, event: bindings::netdev_cmd, dev: *mut bindings::net_device) {
-        if dev.is_null() || !self.interface.is(dev) {
+        if dev.is_null() || !self.attached.load(Relaxed) || !self.interface.is(dev) {
             return;
         }
         // A bond that gets an InfiniBand interface has longer addresses from then on.
@@ -257,6 +266,25 @@ mod tests {
         drop((attachment, device));
         assert_eq!(before, 1500);
         assert_eq!(after, 0);
+        Ok(())
+    }
+
+    /// An attachment that is refused leaves the device to the one that has it.
+    #[test]
+    fn an_interface_has_one_attachment() -> Result {
+        let device = Ethernet::new()?;
+        let interface = Interface::new(0x88b5)?;
+        let listener = Arc::new(Deaf, GFP_KERNEL)?;
+        let attachment = Attachment::new(NAME, &interface, &listener)?;
+        let refused = [NAME, c"lo"].map(|name| Attachment::new(name, &interface, &listener).err());
+        let kept = interface.mtu();
+        drop(attachment);
+        let ended = interface.mtu();
+        let again = Attachment::new(NAME, &interface, &listener).map(|_| interface.mtu());
+        drop(device);
+        assert_eq!(refused, [Some(EBUSY), Some(EINVAL)]);
+        assert_eq!([kept, ended], [1500, 0]);
+        assert_eq!(again, Ok(1500));
         Ok(())
     }
 }
