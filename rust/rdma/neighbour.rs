@@ -158,7 +158,7 @@ mod tests {
             }
         })?;
         // The memory for the answer, and the question, where faults are injected.
-        assert!(matches!(tries, 1 | 3));
+        assert!(matches!(tries, 1 | 3..));
         assert!(Arc::into_unique_or_drop(deaf).is_some());
         Ok(())
     }

@@ -368,7 +368,7 @@ mod tests {
             }
         })?;
         // The answer, the client and the room for both, where faults are injected.
-        assert!(matches!(tries, 1 | 4));
+        assert!(matches!(tries, 1 | 4..));
         assert_eq!(counts.0.load(Relaxed), 0);
         assert!(Arc::into_unique_or_drop(counts).is_some());
         Ok(())
