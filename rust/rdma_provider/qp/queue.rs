@@ -37,7 +37,6 @@ pub(super) struct SendEntry {
     /// The operation as a completion names it.
     pub(super) opcode: bindings::ib_wc_opcode,
     pub(super) what: What,
-    pieces: usize,
 }
 
 impl SendEntry {
@@ -77,25 +76,6 @@ pub(super) enum What {
 #[derive(Clone, Copy)]
 pub(crate) struct ReceiveEntry {
     pub(crate) wr_id: u64,
-    pieces: usize,
-}
-
-/// A request whose list has a length.
-pub(crate) trait Entry: Copy {
-    /// Elements in its list.
-    fn pieces(&self) -> usize;
-}
-
-impl Entry for SendEntry {
-    fn pieces(&self) -> usize {
-        self.pieces
-    }
-}
-
-impl Entry for ReceiveEntry {
-    fn pieces(&self) -> usize {
-        self.pieces
-    }
 }
 
 /// Requests in the order in which they were posted, with their lists.
@@ -103,9 +83,10 @@ impl Entry for ReceiveEntry {
 /// # Invariants
 ///
 /// * There are `pieces.len() / sges` slots, of which `len` from `head` on are taken; `sges` is not 0.
-/// * The entry in slot `n` is `entries[n]`, and its list the first of `pieces[n * sges..][..sges]`.
+/// * The entry in slot `n` is that of `entries[n]`, and its list the first of `pieces[n * sges..][..sges]`, as many as
+///   are next to the entry.
 pub(crate) struct WorkQueue<E> {
-    entries: KVVec<Option<E>>,
+    entries: KVVec<Option<(E, usize)>>,
     pieces: KVVec<Piece>,
     sges: usize,
     /// Headers and inline data of the requests, by their slots.
@@ -115,7 +96,7 @@ pub(crate) struct WorkQueue<E> {
     pub(super) tally: QueueTally,
 }
 
-impl<E: Entry> WorkQueue<E> {
+impl<E: Copy> WorkQueue<E> {
     /// Makes one for `size` requests with lists of `sges` elements.
     pub(crate) fn new(size: usize, sges: usize) -> Result<Self> {
         let sges = sges.max(1);
@@ -154,9 +135,9 @@ impl<E: Entry> WorkQueue<E> {
             return None;
         }
         let slot = (self.head + index) % self.entries.len();
-        let entry = self.entries.get(slot)?.as_ref()?;
+        let (entry, pieces) = self.entries.get(slot)?.as_ref()?;
         let list = self.pieces.get(slot * self.sges..)?;
-        Some((entry, list.get(..entry.pieces())?))
+        Some((entry, list.get(..*pieces)?))
     }
 
     /// The oldest request and its list.
@@ -200,12 +181,12 @@ impl<E: Entry> WorkQueue<E> {
         let (Some((entry, pieces)), Ok(slot)) = (other.first(), self.free()) else {
             return false;
         };
-        let entry = *entry;
-        match self.list(slot).get_mut(..pieces.len()) {
+        let (entry, n) = (*entry, pieces.len());
+        match self.list(slot).get_mut(..n) {
             Some(list) => list.copy_from_slice(pieces),
             None => return false,
         }
-        self.put(slot, entry);
+        self.put(slot, entry, n);
         other.pop();
         true
     }
@@ -227,8 +208,8 @@ impl<E: Entry> WorkQueue<E> {
         &mut self.pieces[at..at + self.sges]
     }
 
-    fn put(&mut self, slot: usize, entry: E) {
-        self.entries[slot] = Some(entry);
+    fn put(&mut self, slot: usize, entry: E, pieces: usize) {
+        self.entries[slot] = Some((entry, pieces));
         self.len += 1;
         self.tally.posted = self.tally.posted.wrapping_add(1);
     }
@@ -268,7 +249,7 @@ impl WorkQueue<SendEntry> {
 
     /// Notes that so many datagrams of the oldest request have been sent.
     pub(super) fn note_sent(&mut self, segments: usize) {
-        if let Some(Some(entry)) = self.entries.get_mut(self.head) {
+        if let Some(Some((entry, _))) = self.entries.get_mut(self.head) {
             if let What::Datagram(_, offload) = &mut entry.what {
                 offload.sent = segments;
             }
@@ -367,9 +348,8 @@ impl WorkQueue<SendEntry> {
                 },
                 offload,
             ),
-            pieces,
         };
-        self.put(slot, entry);
+        self.put(slot, entry, pieces);
         Ok(())
     }
 
@@ -435,9 +415,8 @@ impl WorkQueue<SendEntry> {
             signaled: flags.signaled,
             opcode,
             what,
-            pieces,
         };
-        self.put(slot, entry);
+        self.put(slot, entry, pieces);
         Ok(())
     }
 }
@@ -461,9 +440,8 @@ impl WorkQueue<ReceiveEntry> {
         let entry = ReceiveEntry {
             // SAFETY: Both fields of the union are as large, and any bits are an integer.
             wr_id: unsafe { wr.__bindgen_anon_1.wr_id },
-            pieces,
         };
-        self.put(slot, entry);
+        self.put(slot, entry, pieces);
         Ok(())
     }
 }
