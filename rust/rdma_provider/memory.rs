@@ -3,6 +3,7 @@
 //! Memory that work requests name, and copies from the memory of one to that of another.
 
 use core::ptr;
+use core::slice;
 
 use ib_fabric::offload::Sum;
 use ipoib_sys::bindings;
@@ -162,6 +163,13 @@ impl<'a> Cursor<'a> {
             cursor.pieces = later;
         }
         cursor
+    }
+
+    /// Calls `f` with a cursor at the beginning of memory of the driver's, to be written.
+    pub(crate) fn over<R>(bytes: &mut [u8], f: impl FnOnce(&mut Cursor<'_>) -> R) -> R {
+        let piece = Piece::of_mut(bytes);
+        // SAFETY: The memory is borrowed until this returns.
+        f(&mut unsafe { Cursor::new(None, Right::LocalWrite, slice::from_ref(&piece), 0) })
     }
 
     /// Returns true if it is at the end of the list.

@@ -108,10 +108,12 @@ impl Qp {
                     let Some((_, pieces)) = side.queue.get(index) else {
                         return false;
                     };
+                    let domain = &self.fixed.domain;
                     let (offset, len) = (offset as usize, bth.bytes as usize);
                     // SAFETY: The request is in its queue, whose lock is held.
-                    let payload =
-                        unsafe { Payload::of_request(&self.fixed.domain, pieces, offset, len) };
+                    let payload = unsafe {
+                        Payload::new(Some(domain), Right::LocalRead, pieces, offset, len)
+                    };
                     bytes += payload.len();
                     let path = side.attributes.path();
                     let may_send = self.may_send(&bth.op, pieces);

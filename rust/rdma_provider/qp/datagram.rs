@@ -101,9 +101,10 @@ impl Qp {
         let status = if request.to.port != side.attributes.port {
             Status::LocalOperation
         } else if permitted(&self.fixed.domain, pieces, Right::LocalRead) {
+            let domain = &self.fixed.domain;
             // SAFETY: The request is in its queue, whose lock is held.
             let payload =
-                unsafe { Payload::of_request(&self.fixed.domain, pieces, 0, request.len) };
+                unsafe { Payload::new(Some(domain), Right::LocalRead, pieces, 0, request.len) };
             let status = if offload.is_none() {
                 deliver(wakeups, &request, &payload)
             } else {

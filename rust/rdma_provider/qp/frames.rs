@@ -6,8 +6,6 @@
 //! once for the sum and once more as it is copied: if somebody writes to it in between, the checksum is wrong, and the
 //! receiver sees it.
 
-use core::slice;
-
 use ib_fabric::offload::{Checksums, Segments, Sum, HEAD};
 use ipoib_sys::bindings;
 use kernel::prelude::*;
@@ -195,10 +193,7 @@ pub(super) unsafe fn is_right(domain: &Domain, pieces: &[Piece], len: usize) -> 
     let head = &mut head[..n];
     // SAFETY: By the safety requirement. The frame was written by the same right.
     let mut frame = unsafe { Cursor::new(Some(domain), Right::LocalWrite, pieces, ROUTE_ROOM) };
-    let room = Piece::of_mut(head);
-    // SAFETY: `head` is borrowed.
-    let mut to = unsafe { Cursor::new(None, Right::LocalWrite, slice::from_ref(&room), 0) };
-    if memory::copy(&mut frame, &mut to, n).is_err() {
+    if Cursor::over(head, |to| memory::copy(&mut frame, to, n)).is_err() {
         return false;
     }
     let Some(checksums) = Checksums::find(head, len) else {

@@ -6,7 +6,7 @@ use core::cell::Cell;
 use core::slice;
 
 use crate::domain::Domain;
-use crate::memory::{self, length, Cursor, Denied, Piece, Side};
+use crate::memory::{self, Cursor, Denied, Piece, Side};
 use crate::region::Right;
 
 /// The payload of a message that is being sent, or of a part of it. It can be received any number of times.
@@ -32,21 +32,23 @@ pub struct Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// `len` bytes of a message, from a place in it on.
+    /// `len` bytes of the pieces, from a place in them on.
     ///
     /// # Safety
     ///
-    /// The pieces have to be those of a send request that stays in its queue as long as this exists.
-    pub(super) unsafe fn of_request(
-        domain: &'a Domain,
+    /// The pieces have to be those of a send request that stays in its queue as long as this exists, memory that the
+    /// caller has borrowed for so long, or made by [`Piece::remote`], so that they name regions.
+    pub(super) unsafe fn new(
+        domain: Option<&'a Domain>,
+        right: Right,
         pieces: &'a [Piece],
         offset: usize,
         len: usize,
     ) -> Self {
         // INVARIANT: By the safety requirement.
         Self {
-            domain: Some(domain),
-            right: Right::LocalRead,
+            domain,
+            right,
             head: &[],
             pieces,
             offset,
@@ -55,35 +57,15 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Memory of a region, which the other side of a connection reads.
-    ///
-    /// # Safety
-    ///
-    /// The piece has to be made by [`Piece::remote`], so that it names a region.
-    pub(super) unsafe fn of_region(domain: &'a Domain, region: &'a [Piece; 1]) -> Self {
-        // INVARIANT: By the safety requirement.
-        Self {
-            domain: Some(domain),
-            right: Right::RemoteRead,
-            head: &[],
-            pieces: region,
-            offset: 0,
-            len: length(region),
-            cut_off: Cell::new(false),
-        }
-    }
-
     /// A head, and behind it `len` bytes of the sender's memory, from a place in it on.
     pub(super) fn behind(&self, head: &'a [u8], offset: usize, len: usize) -> Self {
         // INVARIANT: The pieces are those of `self`.
         Self {
-            domain: self.domain,
-            right: self.right,
             head,
-            pieces: self.pieces,
             offset: self.offset + offset,
             len: head.len() + len,
             cut_off: Cell::new(false),
+            ..*self
         }
     }
 }
@@ -92,16 +74,9 @@ impl Payload<'_> {
     /// Calls `f` with the payload of a message of the driver's own.
     pub fn with<R>(bytes: &[u8], f: impl FnOnce(&Payload<'_>) -> R) -> R {
         let piece = Piece::of(bytes);
-        // INVARIANT: The memory is borrowed until this returns.
-        f(&Payload {
-            domain: None,
-            head: &[],
-            right: Right::LocalRead,
-            pieces: slice::from_ref(&piece),
-            offset: 0,
-            len: bytes.len(),
-            cut_off: Cell::new(false),
-        })
+        let list = slice::from_ref(&piece);
+        // SAFETY: The memory is borrowed until this returns.
+        f(&unsafe { Payload::new(None, Right::LocalRead, list, 0, bytes.len()) })
     }
 
     /// Copies as much of it as there is room for, unless the sender's memory is not its to use any more.
@@ -111,11 +86,7 @@ impl Payload<'_> {
 
     /// As [`Self::read`], and says whose memory is not to be used.
     pub(super) fn try_read(&self, out: &mut [u8]) -> Result<(), Side> {
-        let piece = Piece::of_mut(out);
-        let list = slice::from_ref(&piece);
-        // SAFETY: `out` is borrowed.
-        let mut to = unsafe { Cursor::new(None, Right::LocalWrite, list, 0) };
-        self.copy(0, &mut to, self.len)
+        Cursor::over(out, |to| self.copy(0, to, self.len))
     }
 
     /// Copies `len` bytes of it, from a place in it on, or as many as there are and there is room for.
@@ -150,11 +121,7 @@ impl Payload<'_> {
             return false;
         }
         let len = out.len();
-        let piece = Piece::of_mut(out);
-        let list = slice::from_ref(&piece);
-        // SAFETY: `out` is borrowed.
-        let mut to = unsafe { Cursor::new(None, Right::LocalWrite, list, 0) };
-        self.copy(from, &mut to, len).is_ok()
+        Cursor::over(out, |to| self.copy(from, to, len)).is_ok()
     }
 
     /// Bytes in it.

@@ -273,13 +273,14 @@ impl Qp {
         let Some((key, address)) = response.source else {
             return Some(Payload::with(&[], f));
         };
-        let pieces = [Piece::remote(key, address, response.bth.bytes)?];
-        if !permitted(&self.fixed.domain, &pieces, Right::RemoteRead) {
+        let (domain, len) = (&self.fixed.domain, response.bth.bytes);
+        let pieces = [Piece::remote(key, address, len)?];
+        if !permitted(domain, &pieces, Right::RemoteRead) {
             return None;
         }
         // SAFETY: `Piece::remote` made it.
         Some(f(&unsafe {
-            Payload::of_region(&self.fixed.domain, &pieces)
+            Payload::new(Some(domain), Right::RemoteRead, &pieces, 0, len as usize)
         }))
     }
 
