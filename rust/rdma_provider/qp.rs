@@ -2,6 +2,7 @@
 
 //! Queue pairs.
 
+mod abilities;
 mod attributes;
 mod complete;
 mod connected;
@@ -14,7 +15,6 @@ mod parse;
 mod payload;
 mod queue;
 mod receiver;
-mod sizes;
 mod store;
 mod tally;
 
@@ -37,6 +37,7 @@ use crate::work::Path;
 use events::Events;
 use queue::SendEntry;
 
+pub(crate) use abilities::Abilities;
 pub(crate) use attributes::{Attributes, MAX_READS};
 pub use connected::{Answered, Delivery};
 pub use datagram::Meta;
@@ -46,7 +47,6 @@ pub use payload::Payload;
 pub use queue::QueueTally;
 pub(crate) use queue::{ReceiveEntry, WorkQueue};
 pub use receiver::{Accepted, Arrival};
-pub(crate) use sizes::{Abilities, Sizes};
 pub use tally::QpTally;
 
 /// The sending half.
@@ -139,7 +139,8 @@ pub(crate) struct Fixed {
     pub(crate) port: u8,
     pub(crate) abilities: Abilities,
     pub(crate) signal_all: bool,
-    pub(crate) sizes: Sizes,
+    /// Sizes of its queues.
+    pub(crate) cap: bindings::ib_qp_cap,
     pub(crate) send_cq: Arc<Cq>,
     pub(crate) receive_cq: Arc<Cq>,
     pub(crate) srq: Option<Arc<Srq>>,
@@ -155,17 +156,17 @@ impl Qp {
     /// `fixed.raw` has to be an `ib_qp` that is being created, and to stay until a grace period of RCU after
     /// [`Qp::close`] has returned. That has to be called before the last reference goes.
     pub(crate) unsafe fn new(fixed: Fixed) -> Result<Arc<Self>> {
-        let sizes = fixed.sizes;
+        let cap = &fixed.cap;
         let sends = SendSide {
             attributes: Attributes::new(fixed.port),
-            queue: WorkQueue::for_sends(&sizes, &fixed.abilities)?,
+            queue: WorkQueue::for_sends(cap, &fixed.abilities)?,
             requester: None,
             past: RequesterTally::default(),
             tell_drained: false,
         };
         let queue = match &fixed.srq {
             Some(srq) => WorkQueue::new(1, srq.sges())?,
-            None => WorkQueue::new(sizes.receives, sizes.receive_sges)?,
+            None => WorkQueue::new(cap.max_recv_wr as usize, cap.max_recv_sge as usize)?,
         };
         let receives = ReceiveSide {
             state: State::Reset,
@@ -236,8 +237,8 @@ impl Qp {
         self.fixed.abilities.block_loopback
     }
 
-    pub(crate) fn sizes(&self) -> Sizes {
-        self.fixed.sizes
+    pub(crate) fn cap(&self) -> bindings::ib_qp_cap {
+        self.fixed.cap
     }
 
     pub(crate) fn signals_all(&self) -> bool {

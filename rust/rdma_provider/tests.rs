@@ -20,7 +20,7 @@ use crate::domain::Domain;
 use crate::faults::Faults;
 use crate::memory::LOCAL_DMA_LKEY;
 use crate::owed::Owed;
-use crate::qp::{Abilities, Arrival, Delivery, Fixed, Kind, Qp, QpEvent, Refused, Sizes};
+use crate::qp::{Abilities, Arrival, Delivery, Fixed, Kind, Qp, QpEvent, Refused};
 use crate::region::Region;
 use crate::srq::Srq;
 use crate::state::State;
@@ -106,12 +106,12 @@ impl OwnQp {
                 lso: 0,
             },
             signal_all: true,
-            sizes: Sizes {
-                sends: 1,
-                receives: 4,
-                send_sges: 1,
-                receive_sges: 1,
-                inline_data: 0,
+            cap: bindings::ib_qp_cap {
+                max_send_wr: 1,
+                max_recv_wr: 4,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                ..pin_init::zeroed()
             },
             send_cq: cq.clone(),
             receive_cq: cq.clone(),

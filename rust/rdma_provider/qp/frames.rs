@@ -10,8 +10,8 @@ use ib_fabric::offload::{Checksums, Segments, Sum, HEAD};
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 
+use super::abilities::Abilities;
 use super::payload::Payload;
-use super::sizes::Abilities;
 use super::store::Store;
 use crate::domain::Domain;
 use crate::memory::{self, Cursor, Denied, Piece};

@@ -6,9 +6,9 @@ use ib_fabric::rc::{self, Work, MAX_MESSAGE};
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 
+use super::abilities::Abilities;
 use super::frames::Offload;
 use super::parse::{parse, Flags, Parsed};
-use super::sizes::{Abilities, Sizes};
 use super::store::Store;
 use crate::memory::Piece;
 use crate::work::{Send, Status};
@@ -236,9 +236,9 @@ impl rc::Requests for WorkQueue<SendEntry> {
 
 impl WorkQueue<SendEntry> {
     /// Makes a send queue.
-    pub(super) fn for_sends(sizes: &Sizes, abilities: &Abilities) -> Result<Self> {
-        let mut queue = Self::new(sizes.sends, sizes.send_sges)?;
-        queue.store = Store::new(sizes, abilities)?;
+    pub(super) fn for_sends(cap: &bindings::ib_qp_cap, abilities: &Abilities) -> Result<Self> {
+        let mut queue = Self::new(cap.max_send_wr as usize, cap.max_send_sge as usize)?;
+        queue.store = Store::new(cap, abilities)?;
         Ok(queue)
     }
 

@@ -8,7 +8,7 @@ use ib_fabric::offload::HEAD;
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 
-use super::sizes::{Abilities, Sizes};
+use super::abilities::Abilities;
 use crate::memory::Piece;
 
 /// Memory for a header and for inline data in each slot of a send queue.
@@ -29,10 +29,11 @@ impl Store {
     };
 
     /// Memory for a send queue.
-    pub(super) fn new(sizes: &Sizes, abilities: &Abilities) -> Result<Store> {
+    pub(super) fn new(cap: &bindings::ib_qp_cap, abilities: &Abilities) -> Result<Store> {
         let header = if abilities.lso > 0 { HEAD } else { 0 };
-        let inline = sizes.inline_data;
-        let bytes = KVVec::from_elem(0, sizes.sends * (header + inline), GFP_KERNEL)?;
+        let inline = cap.max_inline_data as usize;
+        let len = cap.max_send_wr as usize * (header + inline);
+        let bytes = KVVec::from_elem(0, len, GFP_KERNEL)?;
         Ok(Store {
             bytes,
             header,
@@ -117,19 +118,18 @@ mod tests {
 
     /// A send queue for requests that have up to eight bytes in themselves, and two elements.
     fn queue() -> Result<WorkQueue<SendEntry>> {
-        let sizes = Sizes {
-            sends: 3,
-            receives: 0,
-            send_sges: 2,
-            receive_sges: 0,
-            inline_data: 8,
+        let cap = bindings::ib_qp_cap {
+            max_send_wr: 3,
+            max_send_sge: 2,
+            max_inline_data: 8,
+            ..pin_init::zeroed()
         };
         let abilities = Abilities {
             block_loopback: false,
             checksum: false,
             lso: 1000,
         };
-        WorkQueue::for_sends(&sizes, &abilities)
+        WorkQueue::for_sends(&cap, &abilities)
     }
 
     /// Posts a request of a connection with these bytes in itself, in two elements, which it forgets then.
@@ -205,19 +205,17 @@ mod tests {
 
     #[test]
     fn headers_have_room_of_their_own() -> Result {
-        let sizes = Sizes {
-            sends: 2,
-            receives: 0,
-            send_sges: 1,
-            receive_sges: 0,
-            inline_data: 0,
+        let cap = bindings::ib_qp_cap {
+            max_send_wr: 2,
+            max_send_sge: 1,
+            ..pin_init::zeroed()
         };
         let abilities = Abilities {
             block_loopback: false,
             checksum: false,
             lso: 1,
         };
-        let mut store = Store::new(&sizes, &abilities)?;
+        let mut store = Store::new(&cap, &abilities)?;
         let headers = [[1u8; HEAD], [2; HEAD]];
         for (slot, header) in headers.iter().enumerate() {
             // SAFETY: They are so many bytes.

@@ -19,7 +19,7 @@ use super::pd;
 use crate::adapter::Adapter;
 use crate::faults::Faults;
 use crate::object::{fill, own, posted, take};
-use crate::qp::{Abilities, Fixed, Kind, Qp, Sizes};
+use crate::qp::{Abilities, Fixed, Kind, Qp};
 use crate::readers::wait_for_readers;
 use crate::srq::Srq;
 use crate::state::State;
@@ -47,7 +47,7 @@ impl<A: Adapter> Operations<A> {
             let abilities = abilities(&limits, kind, attr.create_flags)?;
             // SAFETY: RDMA core calls with the queue pair that it makes, and with a ULP's queues.
             let srq = unsafe { shared_queue(qp, attr, kind)? };
-            let sizes = sizes(&limits, &attr.cap)?;
+            check_sizes(&limits, &attr.cap)?;
             // SAFETY: RDMA core has set the domain of the queue pair.
             let domain = unsafe { pd::domain((*qp).pd)? };
             // SAFETY: A ULP's queues, which RDMA core keeps longer than the queue pair.
@@ -68,7 +68,7 @@ impl<A: Adapter> Operations<A> {
                 port,
                 abilities,
                 signal_all: attr.sq_sig_type == bindings::ib_sig_type_IB_SIGNAL_ALL_WR,
-                sizes,
+                cap: attr.cap,
                 send_cq: send_cq.clone(),
                 receive_cq: receive_cq.clone(),
                 srq,
@@ -387,8 +387,12 @@ fn abilities(limits: &Limits, kind: Kind, flags: u32) -> Result<Abilities> {
     })
 }
 
-/// Sizes of a queue pair's queues, if the adapter can do them.
-fn sizes(limits: &Limits, cap: &bindings::ib_qp_cap) -> Result<Sizes> {
+/// Checks that the adapter can do the sizes of a queue pair's queues.
+///
+/// # Errors
+///
+/// `EINVAL` if it cannot.
+fn check_sizes(limits: &Limits, cap: &bindings::ib_qp_cap) -> Result {
     if cap.max_send_wr > limits.get(Limit::QpWr)
         || cap.max_recv_wr > limits.get(Limit::QpWr)
         || cap.max_send_sge > limits.get(Limit::SendSge)
@@ -397,13 +401,7 @@ fn sizes(limits: &Limits, cap: &bindings::ib_qp_cap) -> Result<Sizes> {
     {
         return Err(EINVAL);
     }
-    Ok(Sizes {
-        sends: cap.max_send_wr as usize,
-        receives: cap.max_recv_wr as usize,
-        send_sges: cap.max_send_sge as usize,
-        receive_sges: cap.max_recv_sge as usize,
-        inline_data: cap.max_inline_data as usize,
-    })
+    Ok(())
 }
 
 /// Reads a queue pair's attributes.
@@ -424,15 +422,7 @@ pub(super) unsafe extern "C" fn query_qp(
         Err(e) => return e.to_errno(),
     };
     let (now, draining) = own.attributes();
-    let sizes = own.sizes();
-    let cap = bindings::ib_qp_cap {
-        max_send_wr: sizes.sends as u32,
-        max_recv_wr: sizes.receives as u32,
-        max_send_sge: sizes.send_sges as u32,
-        max_recv_sge: sizes.receive_sges as u32,
-        max_inline_data: sizes.inline_data as u32,
-        ..pin_init::zeroed()
-    };
+    let cap = own.cap();
     let state = now.state as u32;
     let answer = bindings::ib_qp_attr {
         qp_state: state,

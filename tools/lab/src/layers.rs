@@ -215,12 +215,12 @@ const CRATES: &[Layered] = &[
             ],
             // What a queue pair is made of.
             &[
+                "qp::abilities",
                 "qp::frames",
                 "qp::kind",
                 "qp::parse",
                 "qp::payload",
                 "qp::queue",
-                "qp::sizes",
                 "qp::store",
             ],
             &["cq", "qp", "srq", "wakeups"],
