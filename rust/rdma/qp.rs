@@ -110,6 +110,29 @@ pub(crate) unsafe fn modify(
     result
 }
 
+/// Attributes of a queue pair with these queues, whose sends complete as their requests say.
+pub(crate) fn attributes(
+    kind: bindings::ib_qp_type,
+    send_cq: &Cq,
+    recv_cq: &Cq,
+    caps: QpCaps,
+) -> bindings::ib_qp_init_attr {
+    bindings::ib_qp_init_attr {
+        send_cq: send_cq.as_raw(),
+        recv_cq: recv_cq.as_raw(),
+        cap: bindings::ib_qp_cap {
+            max_send_wr: caps.send_wr,
+            max_recv_wr: caps.recv_wr,
+            max_send_sge: caps.send_sge,
+            max_recv_sge: caps.recv_sge,
+            ..Default::default()
+        },
+        sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
+        qp_type: kind,
+        ..Default::default()
+    }
+}
+
 /// # Safety
 ///
 /// Called by the RDMA core with the context of a queue pair made with a `Revocable<H>`.
@@ -239,19 +262,8 @@ impl UdQp {
         let mut attr = bindings::ib_qp_init_attr {
             event_handler: Some(event::<H>),
             qp_context: Arc::as_ptr(&handler).cast_mut().cast(),
-            send_cq: send_cq.as_raw(),
-            recv_cq: recv_cq.as_raw(),
-            cap: bindings::ib_qp_cap {
-                max_send_wr: caps.send_wr,
-                max_recv_wr: caps.recv_wr,
-                max_send_sge: caps.send_sge,
-                max_recv_sge: caps.recv_sge,
-                ..Default::default()
-            },
-            sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
-            qp_type: bindings::ib_qp_type_IB_QPT_UD,
             create_flags: create_flags(dev.blocks_loopback(), offloads.segments),
-            ..Default::default()
+            ..attributes(bindings::ib_qp_type_IB_QPT_UD, send_cq, recv_cq, caps)
         };
         // SAFETY: All that the attributes refer to is valid, and outlives the queue pair by the
         // type invariants.

@@ -63,9 +63,7 @@ impl Told for Fate {
 #[pin_data]
 pub struct RcQp {
     qpn: u32,
-    send_wr: u32,
-    send_sge: u32,
-    recv_wr: u32,
+    caps: QpCaps,
     /// True if it may have taken receives.
     receives: Atomic<bool>,
     is_reset: Atomic<bool>,
@@ -116,34 +114,6 @@ pub struct RcInit<'a> {
     pub caps: QpCaps,
 }
 
-impl RcInit<'_> {
-    /// The attributes of a queue pair whose events are noted in `fate`.
-    fn attributes(&self, fate: &Arc<Fate>) -> bindings::ib_qp_init_attr {
-        let (recv_wr, recv_sge) = if self.intake.is_shared() {
-            (0, 0)
-        } else {
-            (self.caps.recv_wr, self.caps.recv_sge)
-        };
-        bindings::ib_qp_init_attr {
-            event_handler: Some(event),
-            qp_context: Arc::as_ptr(fate).cast_mut().cast(),
-            send_cq: self.send_cq.as_raw(),
-            recv_cq: self.recv_cq.as_raw(),
-            srq: self.intake.as_raw(),
-            cap: bindings::ib_qp_cap {
-                max_send_wr: self.caps.send_wr,
-                max_send_sge: self.caps.send_sge,
-                max_recv_wr: recv_wr,
-                max_recv_sge: recv_sge,
-                ..Default::default()
-            },
-            sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
-            qp_type: bindings::ib_qp_type_IB_QPT_RC,
-            ..Default::default()
-        }
-    }
-}
-
 impl RcQp {
     /// Makes a queue pair. `permit` is dropped when the device has destroyed it.
     ///
@@ -155,7 +125,7 @@ impl RcQp {
     /// # Context
     ///
     /// Process context; may sleep. Dropping it is fine in softirq.
-    pub fn new(init: RcInit<'_>, permit: Arc<dyn Send + Sync>) -> Result<Arc<Self>> {
+    pub fn new(mut init: RcInit<'_>, permit: Arc<dyn Send + Sync>) -> Result<Arc<Self>> {
         let dev = init.pd.device();
         let intake = init.intake;
         if !dev.same(init.send_cq.device())
@@ -164,6 +134,9 @@ impl RcQp {
             || (!intake.is_shared() && init.caps.recv_sge < intake.max_sge())
         {
             return Err(EINVAL);
+        }
+        if intake.is_shared() {
+            (init.caps.recv_wr, init.caps.recv_sge) = (0, 0);
         }
         intake.bind(init.recv_cq)?;
         let fate = Arc::new(
@@ -174,9 +147,13 @@ impl RcQp {
             },
             GFP_KERNEL,
         )?;
-        let mut attr = init.attributes(&fate);
-        // The device may round up; what was asked for is what rings rely on.
-        let recv_wr = attr.cap.max_recv_wr;
+        let kind = bindings::ib_qp_type_IB_QPT_RC;
+        let mut attr = bindings::ib_qp_init_attr {
+            event_handler: Some(event),
+            qp_context: Arc::as_ptr(&fate).cast_mut().cast(),
+            srq: intake.as_raw(),
+            ..qp::attributes(kind, init.send_cq, init.recv_cq, init.caps)
+        };
         let reserved = Reserved::new(init.pd.deferred_drop())?;
         // SAFETY: All that the attributes refer to is valid, and outlives the queue pair by the
         // type invariants.
@@ -196,9 +173,8 @@ impl RcQp {
         Arc::pin_init(
             pin_init!(Self {
                 qpn,
-                send_wr: init.caps.send_wr,
-                send_sge: init.caps.send_sge,
-                recv_wr,
+                // The device may round up; what was asked for is what rings rely on.
+                caps: init.caps,
                 receives: Atomic::new(false),
                 is_reset: Atomic::new(false),
                 life <- new_mutex!(Ok(())),
@@ -224,14 +200,10 @@ impl RcQp {
         QpKey::of(self.as_raw())
     }
 
-    /// Sends that may be outstanding.
-    pub fn send_wr(&self) -> u32 {
-        self.send_wr
-    }
-
-    /// Elements that a send gathers from.
-    pub fn send_sge(&self) -> u32 {
-        self.send_sge
+    /// Its sizes; there are no receives of its own where the intake is shared.
+    #[inline]
+    pub fn caps(&self) -> QpCaps {
+        self.caps
     }
 
     /// The protection domain.
@@ -248,11 +220,6 @@ impl RcQp {
     /// The completion queue of its receives.
     pub fn recv_cq(&self) -> &Arc<Cq> {
         &self.body.recv_cq
-    }
-
-    /// Receives that may be posted to its own receive queue; 0 if it has none.
-    pub fn recv_wr(&self) -> u32 {
-        self.recv_wr
     }
 
     /// The intake whose buffers it receives into.

@@ -120,7 +120,7 @@ impl RcSender {
     #[inline(always)]
     pub fn has_share(&self, lane: &Lane) -> bool {
         lane.counts()
-            .has_share(lane.qp().send_wr(), self.free(), self.reserve)
+            .has_share(lane.qp().caps().send_wr, self.free(), self.reserve)
     }
 
     /// The number of frames that it has now, without messages of the driver's own.
@@ -207,7 +207,7 @@ impl RcSender {
         let qp = lane.qp();
         if !Arc::ptr_eq(qp.send_cq(), self.slots.cq())
             || !Arc::ptr_eq(qp.pd(), &self.pd)
-            || qp.send_sge() < self.max_sge
+            || qp.caps().send_sge < self.max_sge
             // Frames posted to it would never complete.
             || qp.has_ended()
         {

@@ -90,7 +90,7 @@ impl Queues {
         slots: &mut [Slot],
         chain: &mut RecvChain,
     ) -> Result {
-        let n = qp.recv_wr() as usize;
+        let n = qp.caps().recv_wr as usize;
         if self.shares.idle() < n || !self.shares.has_vacancy() {
             self.reclaim(slots);
         }
