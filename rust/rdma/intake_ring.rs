@@ -21,7 +21,6 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 use ipoib_netdev::napi::{Binding, MAX_BUDGET};
 use ipoib_netdev::parts::{PartsPool, MAX_PARTS};
 use ipoib_sys::bindings;
-use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -30,7 +29,7 @@ use crate::device::Device;
 use crate::intake::Intake;
 use crate::rc::{QpKey, RcQp};
 use crate::recv::ReceiveReport;
-use crate::recv_chain::{RecvChain, RecvWr};
+use crate::recv_chain::{PostFn, RecvChain, RecvWr};
 
 mod mapping;
 mod memory;
@@ -42,12 +41,6 @@ use mapping::Mapping;
 use memory::Memory;
 pub use memory::RcReceived;
 use queues::Queues;
-
-type PostFn = unsafe extern "C" fn(
-    *mut bindings::ib_srq,
-    *const bindings::ib_recv_wr,
-    *mut *const bindings::ib_recv_wr,
-) -> c_int;
 
 /// The most slots: even several generations for each are far from 2^32.
 const MAX_SIZE: u32 = 1 << 16;
@@ -97,7 +90,7 @@ impl MessagePool {
 /// The queues that slots are posted to.
 enum Post {
     /// The shared receive queue, by the device's operation.
-    Shared(PostFn, *mut bindings::ib_srq),
+    Shared(PostFn<bindings::ib_srq>, *mut bindings::ib_srq),
     /// Receive queues of queue pairs.
     Separate(Queues),
 }

@@ -11,7 +11,6 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 use ipoib_netdev::napi::{Binding, Context};
 use ipoib_netdev::page_pool::{PagePool, RxBuf};
 use ipoib_sys::bindings;
-use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -20,7 +19,7 @@ use crate::device::Device;
 use crate::flush_time::FlushTime;
 use crate::left::Left;
 use crate::qp::{QpState, UdQp};
-use crate::recv_chain::{RecvChain, RecvWr};
+use crate::recv_chain::{PostFn, RecvChain, RecvWr};
 
 mod received;
 #[cfg(CONFIG_KUNIT = "y")]
@@ -30,12 +29,6 @@ pub use received::{Completion, NetworkHeader, ReceiveReport, Received};
 
 /// Bytes that a receive begins with on a UD queue pair, whether they hold a GRH or not.
 pub const GRH_LEN: usize = 40;
-
-type PostFn = unsafe extern "C" fn(
-    *mut bindings::ib_qp,
-    *const bindings::ib_recv_wr,
-    *mut *const bindings::ib_recv_wr,
-) -> c_int;
 
 /// A buffer and the request that posts it.
 struct Slot<const LEAD: usize> {
@@ -183,7 +176,7 @@ unsafe impl<const LEAD: usize> Send for Buffers<LEAD> {}
 pub struct RecvRing<const LEAD: usize> {
     buffers: Buffers<LEAD>,
     wcs: KVec<bindings::ib_wc>,
-    post_recv: PostFn,
+    post_recv: PostFn<bindings::ib_qp>,
     report: ReceiveReport,
     /// Place for the buffers if the device may still reach them when the ring is dropped.
     place: ManuallyDrop<KBox<MaybeUninit<Memory<LEAD>>>>,

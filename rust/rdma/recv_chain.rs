@@ -10,6 +10,13 @@ use kernel::error::to_result;
 use kernel::ffi::c_int;
 use kernel::prelude::*;
 
+/// The operation that posts receive requests to a queue: of a queue pair, or a shared one.
+pub(crate) type PostFn<Q> = unsafe extern "C" fn(
+    *mut Q,
+    *const bindings::ib_recv_wr,
+    *mut *const bindings::ib_recv_wr,
+) -> c_int;
+
 /// A receive request. Its identifier is its slot's index, with the [generation](Generations) in which it was
 /// chained last.
 #[repr(transparent)]

@@ -9,18 +9,11 @@
 use ipoib_netdev::parts::{Parts, MAX_PARTS};
 use ipoib_rings::shares::{Place, Shares};
 use ipoib_sys::bindings;
-use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::rc::{Fate, QpKey, RcQp};
-use crate::recv_chain::{RecvChain, RecvWr};
-
-type PostFn = unsafe extern "C" fn(
-    *mut bindings::ib_qp,
-    *const bindings::ib_recv_wr,
-    *mut *const bindings::ib_recv_wr,
-) -> c_int;
+use crate::recv_chain::{PostFn, RecvChain, RecvWr};
 
 /// A buffer and the request that posts it.
 pub(super) struct Slot {
@@ -54,7 +47,7 @@ pub(super) struct Queues {
     shares: Shares<KVec<u32>, KVec<Place>>,
     chained: usize,
     refused: Option<QpKey>,
-    post_recv: PostFn,
+    post_recv: PostFn<bindings::ib_qp>,
 }
 
 impl Queues {
@@ -63,7 +56,7 @@ impl Queues {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(super) fn new(slots: &mut [Slot], post_recv: PostFn) -> Result<Self> {
+    pub(super) fn new(slots: &mut [Slot], post_recv: PostFn<bindings::ib_qp>) -> Result<Self> {
         for slot in &mut *slots {
             slot.wr.set_idle();
         }
