@@ -4,6 +4,9 @@
 
 use ipoib_netdev::device::{Device, OwnedDevice, Tasks};
 use ipoib_netdev::netdev_log;
+use ipoib_sys::bindings;
+use kernel::ffi::c_void;
+use kernel::revocable::Revocable;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 
@@ -57,4 +60,28 @@ impl<T: Tasks> FailureHandler for Alarm<T> {
         netdev_log!(&self.dev, Warn, limited, "{what} is broken\n");
         self.dev.queue_task(self.task, 0);
     }
+}
+
+/// Tells of the failure of a queue pair, or of a shared receive queue.
+///
+/// # Safety
+///
+/// Called by the device, with a valid event and the context of either, which was made with a `Revocable<H>`.
+pub(crate) unsafe extern "C" fn event<H: FailureHandler>(
+    event: *mut bindings::ib_event,
+    context: *mut c_void,
+) {
+    // SAFETY: By this function's requirements; the handler lives until the object is destroyed.
+    let (handler, event) = unsafe {
+        let handler = &*context.cast_const().cast::<Revocable<H>>();
+        (handler, (*event).event)
+    };
+    let what = match event {
+        bindings::ib_event_type_IB_EVENT_QP_FATAL
+        | bindings::ib_event_type_IB_EVENT_QP_REQ_ERR
+        | bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR => "queue pair",
+        bindings::ib_event_type_IB_EVENT_SRQ_ERR => "shared receive queue",
+        _ => return,
+    };
+    handler.try_access_with(|handler| handler.failed(what));
 }

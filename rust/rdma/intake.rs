@@ -6,7 +6,6 @@ use core::ptr::{self, NonNull};
 
 use ipoib_sys::bindings;
 use kernel::error::from_err_ptr;
-use kernel::ffi::c_void;
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::revocable::Revocable;
@@ -15,7 +14,7 @@ use kernel::sync::{Arc, Mutex, SetOnce};
 
 use crate::cq::Cq;
 use crate::deferred::{DeferDrop, Deferred, Reserved};
-use crate::failure::FailureHandler;
+use crate::failure::{event, FailureHandler};
 use crate::left::{self, Left, Object, Told};
 use crate::pd::Pd;
 
@@ -328,22 +327,5 @@ impl Drop for Body {
             }
         }
         // INVARIANT: Otherwise the device has none of the memory, which is dropped now.
-    }
-}
-
-/// # Safety
-///
-/// Called by the device, with a valid event and the context of a shared receive queue made with a `Revocable<H>`.
-unsafe extern "C" fn event<H: FailureHandler>(
-    event: *mut bindings::ib_event,
-    context: *mut c_void,
-) {
-    // SAFETY: By this function's requirements; the handler lives until the queue is destroyed.
-    let (handler, event) = unsafe {
-        let handler = &*context.cast_const().cast::<Revocable<H>>();
-        (handler, (*event).event)
-    };
-    if event == bindings::ib_event_type_IB_EVENT_SRQ_ERR {
-        handler.try_access_with(|handler| handler.failed("shared receive queue"));
     }
 }

@@ -6,7 +6,7 @@ mod owned;
 
 use ipoib_sys::bindings;
 use kernel::error::to_result;
-use kernel::ffi::{c_int, c_void};
+use kernel::ffi::c_int;
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::revocable::Revocable;
@@ -14,7 +14,7 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, Mutex};
 
 use crate::cq::Cq;
-use crate::failure::FailureHandler;
+use crate::failure::{event, FailureHandler};
 use crate::left::Left;
 use crate::pd::Pd;
 
@@ -130,29 +130,6 @@ pub(crate) fn attributes(
         sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
         qp_type: kind,
         ..Default::default()
-    }
-}
-
-/// # Safety
-///
-/// Called by the RDMA core with the context of a queue pair made with a `Revocable<H>`.
-unsafe extern "C" fn event<H: FailureHandler>(
-    event: *mut bindings::ib_event,
-    context: *mut c_void,
-) {
-    // SAFETY: By this function's requirements; it lives until the queue pair is destroyed. The core passes
-    // a valid event.
-    let (handler, event) = unsafe {
-        let handler = &*context.cast_const().cast::<Revocable<H>>();
-        (handler, (*event).event)
-    };
-    if matches!(
-        event,
-        bindings::ib_event_type_IB_EVENT_QP_FATAL
-            | bindings::ib_event_type_IB_EVENT_QP_REQ_ERR
-            | bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR
-    ) {
-        handler.try_access_with(|handler| handler.failed("queue pair"));
     }
 }
 
