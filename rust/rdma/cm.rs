@@ -143,13 +143,6 @@ pub struct Request<'a> {
     pub private_data: &'a [u8],
 }
 
-/// A reply to a request.
-#[derive(Clone, Copy, Debug)]
-pub struct Reply<'a> {
-    /// Private data for the peer, at most [`REPLY_DATA`] bytes.
-    pub private_data: &'a [u8],
-}
-
 /// Sends a rejection.
 ///
 /// # Safety

@@ -61,7 +61,7 @@ const __LOG_PREFIX: &[u8] = b"ipoib_rdma\0";
 pub use ah::{Ah, AhOptions, Route};
 pub use client::{Client, Found, Registration, Sought};
 pub use cm::{
-    CmEvent, CmHandler, CmId, CmTimeouts, Incoming, Listen, Listener, RejectReason, Reply, Request,
+    CmEvent, CmHandler, CmId, CmTimeouts, Incoming, Listen, Listener, RejectReason, Request,
 };
 pub use cq::{CompletionHandler, Cq};
 pub use deferred::Reaper;

@@ -6,14 +6,14 @@ use core::ptr::{self, NonNull};
 
 use ipoib_sys::bindings;
 use kernel::error::{from_err_ptr, to_result};
-use kernel::ffi::{c_int, c_void};
+use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 
 use super::owned::OwnedId;
 use super::report::{as_context, event, Context, DREQ, LINK, NONE, REP, REQ};
-use super::{send_reject, CmHandler, RejectReason, Reply, Request, REPLY_DATA, REQUEST_DATA};
+use super::{send_reject, CmHandler, RejectReason, Request, REPLY_DATA, REQUEST_DATA};
 use crate::ah::{AhOptions, Route};
 use crate::deferred::{DeferDrop, Deferred, Reserved};
 use crate::gid::GidRef;
@@ -60,7 +60,7 @@ impl<H: CmHandler> Drop for Body<H> {
 pub(super) struct Room<H: CmHandler> {
     body: Reserved<Body<H>>,
     id: Reserved<OwnedId<H>>,
-    context: Arc<Context<H>>,
+    pub(super) context: Arc<Context<H>>,
 }
 
 impl<H: CmHandler> Room<H> {
@@ -75,11 +75,6 @@ impl<H: CmHandler> Room<H> {
             id: Reserved::new(pd.device().patient())?,
             context: Context::new(handler)?,
         })
-    }
-
-    /// The context of the ID, for the CM.
-    pub(super) fn as_context(&self) -> *mut c_void {
-        as_context(&self.context)
     }
 }
 
@@ -119,9 +114,10 @@ impl<H: CmHandler> CmId<H> {
     /// Process context; may sleep. Dropping it is fine in softirq.
     pub fn new(pd: &Arc<Pd>, handler: Arc<H>) -> Result<Self> {
         let room = Room::new(pd, handler)?;
+        let context = as_context(&room.context);
         // SAFETY: The device is registered, and the context lives until the ID is destroyed.
         let raw = from_err_ptr(unsafe {
-            bindings::ib_create_cm_id(pd.device().as_raw(), Some(event::<H>), room.as_context())
+            bindings::ib_create_cm_id(pd.device().as_raw(), Some(event::<H>), context)
         })?;
         let raw = NonNull::new(raw).ok_or(ENOMEM)?;
         // SAFETY: It was just made so, of `pd`'s device, and nobody else knows it.
@@ -336,7 +332,8 @@ impl<H: CmHandler> CmId<H> {
             .inspect_err(|_| context.settle(LINK, NONE))
     }
 
-    /// Accepts the connection that the peer has requested; `qp` is [ready](Self::ready).
+    /// Accepts the connection that the peer has requested; `qp` is [ready](Self::ready). The private data for the peer
+    /// are at most [`REPLY_DATA`] bytes.
     ///
     /// # Errors
     ///
@@ -346,16 +343,16 @@ impl<H: CmHandler> CmId<H> {
     /// # Context
     ///
     /// Process context; may sleep.
-    pub fn accept(&self, qp: &RcQp, reply: &Reply<'_>) -> Result {
+    pub fn accept(&self, qp: &RcQp, private_data: &[u8]) -> Result {
         self.check(qp)?;
-        if !self.incoming || reply.private_data.len() > REPLY_DATA {
+        if !self.incoming || private_data.len() > REPLY_DATA {
             return Err(EINVAL);
         }
         let mut param = bindings::ib_cm_rep_param {
             qp_num: qp.qpn(),
             starting_psn: self.psn,
-            private_data: reply.private_data.as_ptr().cast(),
-            private_data_len: reply.private_data.len() as u8,
+            private_data: private_data.as_ptr().cast(),
+            private_data_len: private_data.len() as u8,
             rnr_retry_count: RNR_RETRIES,
             srq: qp.intake().is_shared().into(),
             ..Default::default()

@@ -270,7 +270,7 @@ impl Incoming<'_> {
         // SAFETY: Valid by the type invariant. Until it is answered nothing happens on the ID but
         // this report, after which the CM looks at these again.
         unsafe {
-            (*self.raw.as_ptr()).context = room.as_context();
+            (*self.raw.as_ptr()).context = as_context(&room.context);
             (*self.raw.as_ptr()).cm_handler = Some(event::<H>);
         }
         // From here on it has an owner, so that the CM must not destroy it.

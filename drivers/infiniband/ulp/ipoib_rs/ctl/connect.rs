@@ -15,7 +15,7 @@ use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::pkey::PKey;
 use ipoib_rdma::{
-    Ah, CmEvent, CmHandler, CmId, CmTimeouts, Incoming, Listen, RejectReason, Reply, Request,
+    Ah, CmEvent, CmHandler, CmId, CmTimeouts, Incoming, Listen, RejectReason, Request,
 };
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
@@ -464,10 +464,7 @@ impl ConnListener {
     fn reply(&self, rc: &Conn) -> Result {
         let data = self.rc_context.private_data(rc.width, rc.id.number);
         let (bytes, len) = data.encode();
-        let reply = Reply {
-            private_data: bytes.get(..len).unwrap_or(&[]),
-        };
-        rc.cm.accept(rc.qp(), &reply)
+        rc.cm.accept(rc.qp(), bytes.get(..len).unwrap_or(&[]))
     }
 
     fn log(&self, peer: &HwAddr, error: Error) {
