@@ -121,39 +121,32 @@ impl Intake {
         if max_wr == 0 || max_wr > dev.max_srq_wr() || max_sge == 0 || max_sge > dev.max_srq_sge() {
             return Err(EINVAL);
         }
-        let handler = Arc::pin_init(Revocable::new(handler), GFP_KERNEL)?;
-        let mut attr = bindings::ib_srq_init_attr {
-            event_handler: Some(event::<H>),
-            srq_context: Arc::as_ptr(&handler).cast_mut().cast(),
-            attr: bindings::ib_srq_attr {
-                max_wr,
-                max_sge,
-                srq_limit: 0,
-            },
-            srq_type: bindings::ib_srq_type_IB_SRQT_BASIC,
-            ..Default::default()
-        };
-        let reserved = Reserved::new(pd.deferred_drop())?;
-        let memory = KBox::pin_init(new_mutex!(None), GFP_KERNEL)?;
-        // SAFETY: `pd` is valid and outlives the queue by the type invariant, as does the handler; the
-        // attributes are ours. Without user data this is the kernel's own queue.
-        let raw = from_err_ptr(unsafe {
-            bindings::ib_create_srq_user(
-                pd.as_raw(),
-                &raw mut attr,
-                ptr::null_mut(),
-                ptr::null_mut(),
-            )
-        })?;
-        let raw = NonNull::new(raw).ok_or(ENOMEM)?;
-        // INVARIANT: It was just made.
-        Self::own(
-            pd,
-            (reserved, memory),
-            Some((raw, handler)),
-            max_wr,
-            max_sge,
-        )
+        Self::with(pd, max_wr, max_sge, || {
+            let handler = Arc::pin_init(Revocable::new(handler), GFP_KERNEL)?;
+            let mut attr = bindings::ib_srq_init_attr {
+                event_handler: Some(event::<H>),
+                srq_context: Arc::as_ptr(&handler).cast_mut().cast(),
+                attr: bindings::ib_srq_attr {
+                    max_wr,
+                    max_sge,
+                    srq_limit: 0,
+                },
+                srq_type: bindings::ib_srq_type_IB_SRQT_BASIC,
+                ..Default::default()
+            };
+            // SAFETY: `pd` is valid and outlives the queue by the type invariant, as does the handler; the
+            // attributes are ours. Without user data this is the kernel's own queue.
+            let raw = from_err_ptr(unsafe {
+                bindings::ib_create_srq_user(
+                    pd.as_raw(),
+                    &raw mut attr,
+                    ptr::null_mut(),
+                    ptr::null_mut(),
+                )
+            })?;
+            // INVARIANT: It was just made.
+            Ok(Some((NonNull::new(raw).ok_or(ENOMEM)?, handler)))
+        })
     }
 
     /// Makes an intake whose queue pairs have receive queues of their own. Those take `max_wr` receives
@@ -171,21 +164,20 @@ impl Intake {
         if max_wr == 0 || max_sge == 0 || max_sge > pd.device().max_recv_sge() {
             return Err(EINVAL);
         }
-        let reserved = Reserved::new(pd.deferred_drop())?;
-        let memory = KBox::pin_init(new_mutex!(None), GFP_KERNEL)?;
         // INVARIANT: There is no shared receive queue.
-        Self::own(pd, (reserved, memory), None, max_wr, max_sge)
+        Self::with(pd, max_wr, max_sge, || Ok(None))
     }
 
-    /// Makes an intake of its parts, which fulfil the type invariants.
-    fn own(
+    /// Makes an intake with the queue that `make` makes, if it does, of which the type invariants hold.
+    fn with(
         pd: &Arc<Pd>,
-        (reserved, memory): (Reserved<Body>, Place),
-        queue: Option<(NonNull<bindings::ib_srq>, Arc<dyn Told>)>,
         max_wr: u32,
         max_sge: u32,
+        make: impl FnOnce() -> Result<Option<(NonNull<bindings::ib_srq>, Arc<dyn Told>)>>,
     ) -> Result<Arc<Self>> {
-        let (raw, told) = queue.unzip();
+        let reserved = Reserved::new(pd.deferred_drop())?;
+        let memory = KBox::pin_init(new_mutex!(None), GFP_KERNEL)?;
+        let (raw, told) = make()?.unzip();
         let body = Body {
             raw,
             told,
@@ -194,7 +186,7 @@ impl Intake {
             cq: SetOnce::new(),
             pd: pd.clone(),
         };
-        // Nothing fails before this: dropping it destroys the queue.
+        // Nothing fails between that and this: dropping it destroys the queue.
         let body = reserved.fill(body);
         let reports = Reports {
             came: Atomic::new(false),
