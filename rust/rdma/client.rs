@@ -7,7 +7,7 @@ use core::ptr::{self, NonNull};
 
 use ipoib_netdev::device::RawDevice;
 use ipoib_sys::bindings;
-use kernel::error::to_result;
+use kernel::error::{from_result, to_result};
 use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
 use kernel::str::{CStr, CStrExt};
@@ -212,7 +212,7 @@ unsafe fn name_of<'a>(device: *mut bindings::ib_device) -> &'a CStr {
 /// Called by the RDMA core for a client registered by a [`Registration<T>`], with a device that is
 /// registered.
 unsafe extern "C" fn add<T: Client>(device: *mut bindings::ib_device) -> c_int {
-    let result = || -> Result {
+    from_result(|| {
         let room = KBox::<Member<T>>::new_uninit(GFP_KERNEL)?;
         let ending = Ending::new(T::NAME)?;
         // SAFETY: Allocated by this function's requirements.
@@ -233,12 +233,8 @@ unsafe extern "C" fn add<T: Client>(device: *mut bindings::ib_device) -> c_int {
         unsafe {
             bindings::ib_set_client_data(device, REGISTERED.load(Acquire), member.cast::<c_void>());
         }
-        Ok(())
-    };
-    match result() {
-        Ok(()) => 0,
-        Err(err) => err.to_errno(),
-    }
+        Ok(0)
+    })
 }
 
 /// # Safety
