@@ -31,51 +31,31 @@ impl<'a> AddressList<'a> {
     }
 
     /// The addresses, the first `N` bytes of each.
-    pub fn iter<const N: usize>(&self) -> Addresses<'a, N> {
+    pub fn iter<const N: usize>(&self) -> impl Iterator<Item = [u8; N]> + 'a {
         const { assert!(N <= bindings::MAX_ADDR_LEN as usize) };
         // SAFETY: `list` is valid by the type invariant.
         let head = unsafe { &raw const (*self.list).list };
-        Addresses {
-            head,
-            // SAFETY: As above; a list head's `next` is always valid.
-            next: unsafe { (*head).next },
-            _lifetime: PhantomData,
-        }
-    }
-}
-
-/// Iterator over an [`AddressList`].
-///
-/// # Invariants
-///
-/// `next` is `head` or a list node inside a `netdev_hw_addr`, both valid and unchanged during `'a`.
-pub struct Addresses<'a, const N: usize> {
-    head: *const bindings::list_head,
-    next: *const bindings::list_head,
-    _lifetime: PhantomData<&'a bindings::netdev_hw_addr_list>,
-}
-
-impl<const N: usize> Iterator for Addresses<'_, N> {
-    type Item = [u8; N];
-
-    fn next(&mut self) -> Option<[u8; N]> {
-        if core::ptr::eq(self.next, self.head) {
-            return None;
-        }
-        // SAFETY: By the type invariant, `next` is not the head, hence a node inside a
-        // `netdev_hw_addr`.
-        let entry = unsafe { kernel::container_of!(self.next, bindings::netdev_hw_addr, list) };
-        let mut address = [0; N];
-        // SAFETY: The entry is valid during `'a` and `N <= MAX_ADDR_LEN` was checked by `iter`.
-        unsafe {
-            core::ptr::copy_nonoverlapping(
-                (&raw const (*entry).addr).cast::<u8>(),
-                address.as_mut_ptr(),
-                N,
-            );
-        }
-        // SAFETY: As above. INVARIANT: The successor of a node is a node or the head.
-        self.next = unsafe { (*self.next).next };
-        Some(address)
+        // SAFETY: As above; a list head's `next` is always valid.
+        let mut next = unsafe { (*head).next.cast_const() };
+        core::iter::from_fn(move || {
+            if core::ptr::eq(next, head) {
+                return None;
+            }
+            // SAFETY: `next` is not the head, hence a node inside a `netdev_hw_addr`, which is valid and unchanged
+            // during `'a`.
+            let entry = unsafe { kernel::container_of!(next, bindings::netdev_hw_addr, list) };
+            let mut address = [0; N];
+            // SAFETY: The entry is valid during `'a` and `N <= MAX_ADDR_LEN` was checked.
+            unsafe {
+                core::ptr::copy_nonoverlapping(
+                    (&raw const (*entry).addr).cast::<u8>(),
+                    address.as_mut_ptr(),
+                    N,
+                );
+            }
+            // SAFETY: As above. The successor of a node is a node or the head.
+            next = unsafe { (*next).next };
+            Some(address)
+        })
     }
 }
