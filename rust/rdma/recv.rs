@@ -239,7 +239,7 @@ impl<const LEAD: usize> Buffers<LEAD> {
         // SAFETY: As above.
         unsafe { chain.push(&mut slot.wr, index) };
         // SAFETY: The receive has succeeded, and `len` is at most the element's length, so the buffer's capacity.
-        let buf = unsafe { buf.filled_unchecked(len) };
+        let buf = unsafe { buf.filled(len) };
         Some(Received::new(buf, wc))
     }
 }

@@ -2,12 +2,12 @@
 
 //! Only who saw the device complete a receive can say that a buffer holds something.
 
-use ipoib_netdev::page_pool::RxBuf;
+use ipoib_netdev::page_pool::{FilledBuf, RxBuf};
 
-fn show(buf: RxBuf<40>) -> usize {
+fn show(buf: RxBuf<40>) -> Result<FilledBuf<40>, RxBuf<40>> {
     #[cfg(misuse)]
-    let filled = buf.filled(40); //~ E0133
+    let filled = Ok(buf.filled(40)); //~ E0133
     #[cfg(not(misuse))]
-    let filled: Result<RxBuf<40>, RxBuf<40>> = Ok(buf);
-    usize::from(filled.is_ok())
+    let filled = Err(buf);
+    filled
 }
