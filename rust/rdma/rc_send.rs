@@ -213,9 +213,7 @@ impl RcSender {
         {
             return Err(EINVAL);
         }
-        if self.chain.pending() > 0 {
-            self.ring_doorbell();
-        }
+        self.flush();
         // SAFETY: This is the sender; it was just checked where the queue pair completes.
         unsafe { self.slots.hold(lane) }?;
         // INVARIANT: Nothing of another lane is pending, and this one is held.
@@ -256,9 +254,7 @@ impl RcSender {
     /// lane comes or goes.
     pub fn forget(&mut self, lane: &Arc<Lane>) {
         if matches!(&self.lane, Some(last) if Arc::ptr_eq(last, lane)) {
-            if self.chain.pending() > 0 {
-                self.ring_doorbell();
-            }
+            self.flush();
             self.lane = None;
         }
         if Arc::ptr_eq(lane.qp().send_cq(), self.slots.cq()) {
