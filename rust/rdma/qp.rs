@@ -156,12 +156,14 @@ fn create_flags(blocks_loopback: bool, segments: bool) -> u32 {
 ///
 /// * `owned` is a UD queue pair of `pd`, `send_cq` and `recv_cq`, which are all of one device. Its state is
 ///   only changed with `life` locked, which is what became of the last RESET.
+/// * `epoch` is even while it is reset, and grows with each change from or to that state.
 /// * `left` is the memory of rings that the device may access. It does not hold the queue pair.
 #[pin_data(PinnedDrop)]
 pub struct UdQp {
     owned: OwnedQp,
     #[pin]
     life: Mutex<Result>,
+    epoch: Atomic<u32>,
     #[pin]
     left: Mutex<[Option<KBox<dyn Left>>; 2]>,
     port: u32,
@@ -250,6 +252,7 @@ impl UdQp {
             pin_init!(Self {
                 owned,
                 life <- new_mutex!(Ok(())),
+                epoch: Atomic::new(0),
                 left <- new_mutex!([None, None]),
                 port,
                 checksums: offloads.checksums,
@@ -346,7 +349,23 @@ impl UdQp {
         // Neither the RDMA core nor every device driver has a lock of its own for this.
         let mut life = self.life.lock();
         // SAFETY: It is there for as long as this value; the attributes are ours and refer to nothing.
-        unsafe { modify(self.as_raw(), &mut life, &mut attr, mask as c_int) }
+        unsafe { modify(self.as_raw(), &mut life, &mut attr, mask as c_int) }?;
+        let epoch = self.epoch();
+        if is_even(epoch) != (state == bindings::ib_qp_state_IB_QPS_RESET) {
+            // INVARIANT: It was reset, or has been so until now; `life` is locked.
+            self.epoch.store(epoch.wrapping_add(1), Relaxed);
+        }
+        Ok(())
+    }
+
+    /// A number that says between which resets this is.
+    ///
+    /// # Context
+    ///
+    /// Any. Nothing orders this with a change of the state but what keeps posting apart from that, such as disabling NAPI.
+    #[inline]
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch.load(Relaxed)
     }
 
     /// Moves it from Reset to Init, in which receives may be posted, but none happens.
@@ -424,7 +443,8 @@ impl UdQp {
     }
 
     /// Resets it: the device forgets all posted requests. It is for the rings to do, which know what
-    /// was posted.
+    /// was posted, and in which epoch the last time. Devices that take requests while the queue pair is reset, as mlx5 and
+    /// mlx4, forget them only when it gets reset again.
     ///
     /// # Errors
     ///
@@ -434,7 +454,10 @@ impl UdQp {
     /// # Context
     ///
     /// Process context; may sleep.
-    pub(crate) fn to_reset(&self) -> Result {
+    pub(crate) fn to_reset(&self, posted: Option<u32>) -> Result {
+        if posted.is_some_and(|posted| is_even(posted) && posted == self.epoch()) {
+            self.to_init(0, 0)?;
+        }
         self.modify(bindings::ib_qp_state_IB_QPS_RESET, 0, |_| ())
     }
 
@@ -481,6 +504,10 @@ impl PinnedDrop for UdQp {
         }
         // The memory that rings have left is dropped here, unless it was abandoned.
     }
+}
+
+const fn is_even(n: u32) -> bool {
+    n & 1 == 0
 }
 
 const PSN_MASK: u32 = 0xff_ffff;

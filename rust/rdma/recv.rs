@@ -178,6 +178,8 @@ pub struct RecvRing<const LEAD: usize> {
     wcs: KVec<bindings::ib_wc>,
     post_recv: PostFn<bindings::ib_qp>,
     report: ReceiveReport,
+    /// The queue pair's epoch in which the device may have got buffers the last time.
+    posted: Option<u32>,
     /// Place for the buffers if the device may still reach them when the ring is dropped.
     place: ManuallyDrop<KBox<MaybeUninit<Memory<LEAD>>>>,
     qp: Arc<UdQp>,
@@ -321,6 +323,7 @@ impl<const LEAD: usize> RecvRing<LEAD> {
             wcs,
             post_recv,
             report: ReceiveReport::default(),
+            posted: None,
             place: ManuallyDrop::new(place),
             qp: qp.clone(),
         };
@@ -428,12 +431,17 @@ impl<const LEAD: usize> RecvRing<LEAD> {
         let Self {
             buffers, post_recv, ..
         } = self;
+        if buffers.chain.is_empty() {
+            return Ok(());
+        }
         let qp = buffers.raw_qp;
         // SAFETY: The queue pair is valid, the chain is complete, and the buffers that it refers to
         // are owned by their slots until the device has completed them, or the queue pair is reset or
         // destroyed.
         let post = |first, bad| unsafe { post_recv(qp, first, bad) };
-        buffers.chain.post(post)
+        let result = buffers.chain.post(post);
+        self.posted = Some(self.qp.epoch());
+        result
     }
 
     /// Takes all buffers back and resets the queue pair, which has some `time` to flush them. That drops sends as
@@ -469,7 +477,8 @@ impl<const LEAD: usize> RecvRing<LEAD> {
                 }
             }
         }
-        qp.to_reset()?;
+        qp.to_reset(self.posted)?;
+        self.posted = None;
         *done += self.discard();
         for slot in &mut self.buffers.memory.slots {
             // INVARIANT: A queue pair that was reset has nothing.
@@ -508,7 +517,7 @@ impl<const LEAD: usize> Drop for RecvRing<LEAD> {
         memory.claim.next = self.buffers.chain.generations.last();
         let chain = &self.buffers.chain;
         let posted = |slot: &Slot<LEAD>| !slot.wr.is_idle() && chain.is_posted(slot.wr.id());
-        if memory.slots.iter().any(posted) && self.qp.to_reset().is_err() {
+        if memory.slots.iter().any(posted) && self.qp.to_reset(self.posted).is_err() {
             // The device may still write the buffers, and complete them: all of it stays until the queue
             // pair is destroyed, and no other ring has the completion queue before.
             let memory = KBox::write(place, memory);

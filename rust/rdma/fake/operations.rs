@@ -335,7 +335,11 @@ unsafe extern "C" fn modify_qp(
         let to = (*attr).qp_state;
         let mut state = state((*qp).device).lock();
         state.changes += 1;
-        (*qp.cast::<OwnQp>()).state = to;
+        let own = &mut (*qp.cast::<OwnQp>()).state;
+        if core::mem::replace(own, to) == to {
+            // As devices do for which that is no change: what was posted stays.
+            return 0;
+        }
         match to {
             bindings::ib_qp_state_IB_QPS_ERR => flush(&mut state, qp, true),
             bindings::ib_qp_state_IB_QPS_RESET => flush(&mut state, qp, false),

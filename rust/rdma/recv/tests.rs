@@ -32,6 +32,16 @@ struct Bed {
 
 /// Objects of a device that a [`Bed`] has, to be dropped in this order.
 fn make(fake: &Fake) -> Result<(RecvRing, Arc<UdQp>, Reaper)> {
+    let (qp, reaper) = make_qp(fake)?;
+    qp.to_init(0, 0)?;
+    qp.start(0)?;
+    let mut ring = RecvRing::new(&qp, BUF_LEN, SLOTS)?;
+    ring.fill()?;
+    Ok((ring, qp, reaper))
+}
+
+/// A queue pair that is reset.
+fn make_qp(fake: &Fake) -> Result<(Arc<UdQp>, Reaper)> {
     let reaper = Reaper::new()?;
     let dev = fake.device();
     let pd = Pd::new(dev, &reaper)?;
@@ -50,12 +60,7 @@ fn make(fake: &Fake) -> Result<(RecvRing, Arc<UdQp>, Reaper)> {
         port: 1,
         offloads: false,
     };
-    let qp = UdQp::new(init, ())?;
-    qp.to_init(0, 0)?;
-    qp.start(0)?;
-    let mut ring = RecvRing::new(&qp, BUF_LEN, SLOTS)?;
-    ring.fill()?;
-    Ok((ring, qp, reaper))
+    Ok((UdQp::new(init, ())?, reaper))
 }
 
 impl Bed {
@@ -173,6 +178,32 @@ mod cases {
         assert!(pages.iter().all(|page| page.is_mapped()));
         drop(bed.ring);
         assert!(!pages.iter().any(|page| page.is_mapped()));
+        Ok(())
+    }
+
+    /// A device that takes buffers while the queue pair is reset forgets them before they are gone, and only then is the
+    /// queue pair reset once more.
+    #[test]
+    fn what_is_posted_while_reset_is_taken_back() -> Result {
+        let fake = Fake::new()?;
+        let (qp, _reaper) = make_qp(&fake)?;
+        let mut ring = RecvRing::new(&qp, BUF_LEN, SLOTS)?;
+        ring.fill()?;
+        drop(ring);
+        assert!(fake.begin().is_err());
+        let mut ring = RecvRing::new(&qp, BUF_LEN, SLOTS)?;
+        ring.fill()?;
+        ring.drain(&mut FlushTime::of(20), &mut 0)?;
+        assert!(fake.begin().is_err());
+        let before = fake.changes();
+        ring.drain(&mut FlushTime::of(20), &mut 0)?;
+        assert_eq!(fake.changes() - before, 1);
+        qp.to_init(0, 0)?;
+        ring.fill()?;
+        let before = fake.changes();
+        drop(ring);
+        assert!(fake.begin().is_err());
+        assert_eq!(fake.changes() - before, 1);
         Ok(())
     }
 

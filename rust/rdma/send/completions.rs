@@ -181,6 +181,8 @@ impl SendCompletions {
             return Err(EINVAL);
         }
         let qp = self.ring.qp().clone();
+        let has_frames = self.at.tail() != self.ring.shared.head();
+        let posted = has_frames.then(|| qp.epoch());
         if qp.state() != Ok(QpState::Reset) && qp.to_error().is_ok() {
             loop {
                 self.reap_into(all);
@@ -189,7 +191,7 @@ impl SendCompletions {
                 }
             }
         }
-        let reset = qp.to_reset();
+        let reset = qp.to_reset(posted);
         self.reap_into(all);
         if reset.is_err() {
             let left = sender.at.head().wrapping_sub(self.at.tail());
