@@ -12,7 +12,7 @@ use crate::mad::{Header, Mad, Status};
 use crate::nodeinfo::NodeType;
 use crate::packet::Packet;
 use crate::port::Port;
-use crate::trap::{Due, TrapDue, Traps};
+use crate::trap::{TrapDue, Traps};
 use crate::{capability, notice};
 
 /// The way a management datagram came.
@@ -172,8 +172,7 @@ impl Hca {
     /// Returns a port, from 1.
     pub(crate) fn port_mut(&mut self, port: u8) -> Option<&mut Port> {
         let index = usize::from(port).checked_sub(1)?;
-        let ports = self.ports.get_mut(..usize::from(self.config.ports))?;
-        ports.get_mut(index)
+        self.ports_mut().get_mut(index)
     }
 
     /// Returns the ports.
@@ -201,11 +200,7 @@ impl Hca {
         let Some((source, traps)) = self.port_and_traps(port) else {
             return TrapDue::Never;
         };
-        match traps.due(now_ms, source, NodeType::ChannelAdapter, mad) {
-            Due::Now(packet) => TrapDue::Send { out: port, packet },
-            Due::At(at) => TrapDue::At(at),
-            Due::Never => TrapDue::Never,
-        }
+        traps.due(now_ms, source, NodeType::ChannelAdapter, mad)
     }
 
     /// Takes TrapRepress. Whether it was the answer to a trap of this adapter.

@@ -45,13 +45,6 @@ pub enum TrapDue {
     Never,
 }
 
-/// A trap that is to be sent.
-pub(crate) enum Due {
-    Now(Packet),
-    At(u64),
-    Never,
-}
-
 /// A sort of traps, of which one can be under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sort {
@@ -203,7 +196,7 @@ impl Traps {
         same
     }
 
-    /// Writes the trap that is due, if there is one.
+    /// Writes the trap that is due, if there is one, to leave by the port itself.
     ///
     /// `now_ms` is the time in milliseconds; it does not go back.
     pub(crate) fn due(
@@ -212,15 +205,15 @@ impl Traps {
         port: &Port,
         producer: NodeType,
         mad: &mut Mad,
-    ) -> Due {
+    ) -> TrapDue {
         if !can_send(port) {
             self.progress = Default::default();
         }
         let Some((sort, at)) = self.next(port) else {
-            return Due::Never;
+            return TrapDue::Never;
         };
         if now_ms < at {
-            return Due::At(at);
+            return TrapDue::At(at);
         }
         let transaction = match self.get(sort) {
             Progress::Sent(transaction) => transaction,
@@ -249,7 +242,10 @@ impl Traps {
         let mut data = [0; 64];
         self.notice(sort, port).write(producer, port.lid, &mut data);
         copy(&data, smp_data_mut(mad));
-        Due::Now(packet(port))
+        TrapDue::Send {
+            out: port.number(),
+            packet: packet(port),
+        }
     }
 
     /// Returns the trap that is to be sent next, and the time for that. New ones go before
@@ -320,9 +316,9 @@ mod tests {
     /// Asks for a trap. Returns whether there is one, or the time of the next.
     fn ask(traps: &mut Traps, port: &Port, now_ms: u64, mad: &mut Mad) -> Result<(), Option<u64>> {
         match traps.due(now_ms, port, NodeType::Switch, mad) {
-            Due::Now(_) => Ok(()),
-            Due::At(at) => Err(Some(at)),
-            Due::Never => Err(None),
+            TrapDue::Send { .. } => Ok(()),
+            TrapDue::At(at) => Err(Some(at)),
+            TrapDue::Never => Err(None),
         }
     }
 

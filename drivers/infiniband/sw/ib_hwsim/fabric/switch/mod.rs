@@ -33,7 +33,7 @@ use crate::mad::Mad;
 use crate::nodeinfo::NodeType;
 use crate::notice;
 use crate::port::{Port, Role};
-use crate::trap::{Due, TrapDue, Traps};
+use crate::trap::{TrapDue, Traps};
 use info::SwitchInfo;
 use memory::tables_fit;
 
@@ -209,13 +209,12 @@ impl<M: Memory> Switch<M> {
                 return TrapDue::Never;
             };
             match self.traps.due(now_ms, own, NodeType::Switch, mad) {
-                Due::At(at) => return TrapDue::At(at),
-                Due::Never => return TrapDue::Never,
-                Due::Now(packet) => {
+                TrapDue::Send { packet, .. } => {
                     if let Some(out) = self.leave_by_lid(&packet) {
                         return TrapDue::Send { out, packet };
                     }
                 }
+                due => return due,
             }
         }
     }
