@@ -4,7 +4,7 @@
 
 use ib_fabric::roce::{self, Network};
 use ib_fabric::ud::{find_pkey, qp_accepts};
-use ib_fabric::{Discard, Gid, Grh, Packet, Port, PortState, Transport};
+use ib_fabric::{Discard, Gid, Grh, Packet, Port, Transport};
 use kernel::sync::Arc;
 use rdma_provider::{GlobalRoute, Kind, Meta, Payload, Qp, Refused, Wakeups};
 
@@ -19,15 +19,6 @@ pub(crate) fn grh(port: &Port, route: &GlobalRoute) -> Option<Grh> {
         sgid: port.gid(route.sgid_index)?,
         dgid: Gid::from_bytes(route.dgid),
     })
-}
-
-/// Returns true if the link carries such packets: management ones as soon as it is up, data when it is Active.
-pub(crate) fn carries(port: &Port, management: bool) -> bool {
-    match port.state() {
-        PortState::Down => false,
-        PortState::Init | PortState::Armed => management,
-        PortState::Active => true,
-    }
 }
 
 /// Origin of a packet that comes to a port.

@@ -10,7 +10,7 @@ use kernel::sync::Arc;
 use rdma_provider::{now, Arrival, Delivery, Kind, Path, Payload, Qp, Refused, Wakeups};
 
 use crate::capture::Capture;
-use crate::deliver::{carries, grh};
+use crate::deliver::grh;
 use crate::host::Host;
 use crate::impaired::Impaired;
 use crate::node::{End, NextHop, Node, MAX_HOPS};
@@ -381,7 +381,7 @@ fn by_lid(port: &Port, path: &Path) -> Option<(Lid, Lid, bool)> {
     }
     let ours = port.has_lid(dlid);
     let slid = port.lid_with(path.to.path_bits);
-    (ours || carries(port, false)).then_some((slid, dlid, ours))
+    (ours || port.state().sends(false)).then_some((slid, dlid, ours))
 }
 
 /// Checks a packet at the queue pair that has this other end.

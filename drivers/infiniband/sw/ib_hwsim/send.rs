@@ -7,7 +7,7 @@ use ib_fabric::{Counted, Hca, Lid, Packet, Port, Transport};
 use rdma_provider::{Kind, Payload, Qp, Send, Status, Wakeups};
 
 use crate::carry::depart;
-use crate::deliver::{arrive, carries, grh, Incoming};
+use crate::deliver::{arrive, grh, Incoming};
 use crate::host::Host;
 
 /// P_Key of packets between subnet management interfaces, which is not checked (IB specification, 9.2.4).
@@ -119,7 +119,7 @@ fn outgoing(hca: &Hca, kind: Kind, src_qp: u32, request: &Send) -> Result<(Packe
     let ours = port.has_lid(dlid);
     let ways = Ways {
         local: ours || dlid.is_multicast(),
-        wire: !ours && carries(port, management),
+        wire: !ours && port.state().sends(management),
     };
     Ok((packet, ways))
 }

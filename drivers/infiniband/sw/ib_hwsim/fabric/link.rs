@@ -27,6 +27,20 @@ pub enum PortState {
     Active = 4,
 }
 
+impl PortState {
+    /// Returns true if packets may leave, of subnet management or others.
+    #[inline]
+    pub fn sends(self, management: bool) -> bool {
+        self == PortState::Active || management && self != PortState::Down
+    }
+
+    /// Returns true if packets may come in, of subnet management or others.
+    #[inline]
+    pub fn receives(self, management: bool) -> bool {
+        self >= PortState::Armed || management && self != PortState::Down
+    }
+}
+
 /// A PortPhysicalState, by its code there. Training takes no time here, so that its own states do not occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]

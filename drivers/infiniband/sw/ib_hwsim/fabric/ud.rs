@@ -7,7 +7,6 @@ use crate::addr::Lid;
 use crate::discard::Discard;
 use crate::hca::Hca;
 use crate::keys::{PKey, Qpn};
-use crate::link::PortState;
 use crate::packet::{Packet, Transport};
 use crate::port::Port;
 use crate::roce;
@@ -22,12 +21,7 @@ const MAD_BYTES: u32 = size_of::<crate::mad::Mad>() as u32;
 /// [`Discard::PortDown`], [`Discard::NotForUs`], [`Discard::TooLong`] or [`Discard::BadLength`].
 pub fn port_accepts(hca: &Hca, port: u8, packet: &Packet) -> Result<(), Discard> {
     let port = hca.port(port).ok_or(Discard::PortDown)?;
-    let lowest = if packet.management {
-        PortState::Init
-    } else {
-        PortState::Armed
-    };
-    if port.state() < lowest {
+    if !port.state().receives(packet.management) {
         return Err(Discard::PortDown);
     }
     let addressed = if port.is_ethernet() {
@@ -123,6 +117,7 @@ mod tests {
     use crate::config::Config;
     use crate::counters::Counted;
     use crate::grh::Grh;
+    use crate::link::PortState;
 
     const QKEY: u32 = 0x0b1b;
 

@@ -116,12 +116,7 @@ impl<M: Memory> Switch<M> {
     fn admit(&mut self, ingress: u8, packet: &Packet) -> Result<(), Loss> {
         let down = Loss::Silent(Discard::PortDown);
         let port = self.external_mut(ingress).ok_or(down)?;
-        let lowest = if packet.management {
-            PortState::Init
-        } else {
-            PortState::Armed
-        };
-        if port.state < lowest {
+        if !port.state.receives(packet.management) {
             return Err(down);
         }
         if packet.len > port.neighbor_mtu.bytes() {
@@ -154,12 +149,7 @@ impl<M: Memory> Switch<M> {
         let mapping = mapping.copied().unwrap_or_default();
         let down = Discard::PortDown;
         let port = self.external_mut(out).ok_or(Loss::Silent(down))?;
-        let lowest = if packet.management {
-            PortState::Init
-        } else {
-            PortState::Active
-        };
-        if port.state < lowest {
+        if !port.state.sends(packet.management) {
             return Err(Loss::Beyond(out, Counted::Discarded, down));
         }
         if packet.len > port.neighbor_mtu.bytes() {
