@@ -126,14 +126,14 @@ impl SwitchConfig {
         revision: 0x9abc_def0,
     };
 
-    /// Returns the constants of an adapter with ports like this switch's.
+    /// Returns the constants of an adapter with ports like this switch's, and as many.
     pub(crate) fn as_adapter(&self) -> Config {
         Config {
             link_layer: LinkLayer::InfiniBand,
             node_guid: self.node_guid,
             system_guid: self.system_guid,
             port_guids: [self.node_guid, Guid::NONE],
-            ports: 1,
+            ports: self.ports,
             pkeys: self.pkeys,
             guids: 1,
             mtu: self.mtu,

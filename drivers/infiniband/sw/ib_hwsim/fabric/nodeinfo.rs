@@ -3,6 +3,7 @@
 //! NodeInfo (section 14.2.5.3): the constants of a node, as it is seen through a port.
 
 use crate::addr::Guid;
+use crate::config::Config;
 use crate::mad::{BASE_VERSION, CLASS_VERSION};
 
 /// The fields, by the names of the specification.
@@ -32,36 +33,30 @@ pub(crate) enum NodeType {
 }
 
 /// The constants of a node.
-pub(crate) struct NodeInfo {
+pub(crate) struct NodeInfo<'a> {
     pub(crate) node_type: NodeType,
-    pub(crate) ports: u8,
-    pub(crate) system_guid: Guid,
-    pub(crate) node_guid: Guid,
+    /// Those of an adapter; of a switch, see [`SwitchConfig::as_adapter`](crate::SwitchConfig::as_adapter).
+    pub(crate) config: &'a Config,
     /// The GUID of the port that the request came in by; of a switch, of port 0.
     pub(crate) port_guid: Guid,
-    /// The capacity of the P_Key table; of a switch, that of port 0.
-    pub(crate) pkeys: u16,
-    pub(crate) device_id: u16,
-    pub(crate) revision: u32,
-    pub(crate) vendor_id: u32,
     /// The port that the request came in by.
     pub(crate) ingress: u8,
 }
 
-impl NodeInfo {
+impl NodeInfo<'_> {
     /// Writes the attribute into `data`, which is zero before.
     pub(crate) fn read(&self, data: &mut [u8]) {
         field::BASE_VERSION.put(data, BASE_VERSION);
         field::CLASS_VERSION.put(data, CLASS_VERSION);
         field::NODE_TYPE.put(data, self.node_type as u8);
-        field::NUM_PORTS.put(data, self.ports);
-        field::SYSTEM_IMAGE_GUID.put(data, self.system_guid.get());
-        field::NODE_GUID.put(data, self.node_guid.get());
+        field::NUM_PORTS.put(data, self.config.ports);
+        field::SYSTEM_IMAGE_GUID.put(data, self.config.system_guid.get());
+        field::NODE_GUID.put(data, self.config.node_guid.get());
         field::PORT_GUID.put(data, self.port_guid.get());
-        field::PARTITION_CAP.put(data, self.pkeys);
-        field::DEVICE_ID.put(data, self.device_id);
-        field::REVISION.put(data, self.revision);
+        field::PARTITION_CAP.put(data, self.config.pkeys);
+        field::DEVICE_ID.put(data, self.config.device_id);
+        field::REVISION.put(data, self.config.revision);
         field::LOCAL_PORT_NUM.put(data, self.ingress);
-        field::VENDOR_ID.put(data, self.vendor_id);
+        field::VENDOR_ID.put(data, self.config.vendor_id);
     }
 }

@@ -183,17 +183,10 @@ fn get(
 
 /// Writes NodeInfo as it is seen through a port.
 fn read_node_info(hca: &Hca, port: &Port, data: &mut [u8]) {
-    let config = hca.identity();
     let info = NodeInfo {
         node_type: NodeType::ChannelAdapter,
-        ports: config.ports,
-        system_guid: config.system_guid,
-        node_guid: config.node_guid,
+        config: hca.identity(),
         port_guid: port.guid(),
-        pkeys: port.pkeys.capacity(),
-        device_id: config.device_id,
-        revision: config.revision,
-        vendor_id: config.vendor_id,
         ingress: port.number(),
     };
     info.read(data);

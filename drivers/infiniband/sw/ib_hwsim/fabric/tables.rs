@@ -39,11 +39,6 @@ impl PKeyTable {
         PKeyTable { keys, capacity }
     }
 
-    /// Returns the number of entries.
-    pub(crate) fn capacity(&self) -> u16 {
-        self.entries().len() as u16
-    }
-
     /// Returns an entry.
     pub(crate) fn get(&self, index: u16) -> Option<u16> {
         self.entries().get(usize::from(index)).copied()

@@ -168,17 +168,10 @@ impl<M: Memory> Switch<M> {
 
     /// Writes NodeInfo as it is seen through a port.
     fn read_node_info(&self, ingress: u8, data: &mut [u8]) {
-        let config = &self.config;
         let info = NodeInfo {
             node_type: NodeType::Switch,
-            ports: config.ports,
-            system_guid: config.system_guid,
-            node_guid: config.node_guid,
-            port_guid: config.node_guid,
-            pkeys: config.pkeys,
-            device_id: config.device_id,
-            revision: config.revision,
-            vendor_id: config.vendor_id,
+            config: &self.config.as_adapter(),
+            port_guid: self.config.node_guid,
             ingress,
         };
         info.read(data);
