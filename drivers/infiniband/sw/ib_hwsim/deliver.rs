@@ -3,8 +3,8 @@
 //! Delivery of datagrams that come to a port, to the receive requests that take them.
 
 use ib_fabric::roce::{self, Network};
-use ib_fabric::ud::{find_pkey, qp_accepts};
-use ib_fabric::{Discard, Gid, Grh, Packet, Port, Transport};
+use ib_fabric::ud::qp_accepts;
+use ib_fabric::{Discard, Gid, Grh, PKey, Packet, Port, Transport};
 use kernel::sync::Arc;
 use rdma_provider::{GlobalRoute, Kind, Meta, Payload, Qp, Refused, Wakeups};
 
@@ -132,7 +132,7 @@ fn hand_over(host: &Host, qp: &Arc<Qp>, incoming: Incoming<'_>, wakeups: &mut Wa
         let port = managed.hca.port(number).ok_or(Discard::PortDown)?;
         qp_accepts(port, pkey_index, qkey, packet)?;
         let index = match qp.kind() {
-            Kind::Gsi => find_pkey(port, packet.pkey).unwrap_or(0),
+            Kind::Gsi => port.find_pkey(PKey::new(packet.pkey)).unwrap_or(0),
             Kind::Smi | Kind::Ud | Kind::Rc => pkey_index,
         };
         let path_bits = if packet.dlid.is_unicast() {

@@ -300,7 +300,7 @@ impl Port {
     }
 
     /// Finds the entry of the P_Key table that matches a packet's key; a full member's first.
-    pub(crate) fn find_pkey(&self, key: PKey) -> Option<u16> {
+    pub fn find_pkey(&self, key: PKey) -> Option<u16> {
         self.pkeys.find(key)
     }
 }

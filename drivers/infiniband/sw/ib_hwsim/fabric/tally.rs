@@ -37,8 +37,8 @@ impl Amount {
     }
 }
 
-/// A counter does not wrap in a lifetime.
-fn add(counter: &mut u64, n: u32) {
+/// Adds to a counter, which does not wrap in a lifetime.
+pub(crate) fn add(counter: &mut u64, n: u32) {
     *counter = counter.wrapping_add(n.into());
 }
 

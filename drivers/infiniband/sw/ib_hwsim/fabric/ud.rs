@@ -104,11 +104,6 @@ pub fn qp_accepts(
     }
 }
 
-/// Returns the index of the port's P_Key that matches a packet's, preferably a full member's.
-pub fn find_pkey(port: &Port, pkey: u16) -> Option<u16> {
-    port.find_pkey(PKey::new(pkey))
-}
-
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ib_fabric_ud))]
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
@@ -330,8 +325,8 @@ mod tests {
         assert_eq!(qp_accepts(&port(), 0, qkey, &gmp), Err(Discard::QKey));
         let smp = changed(&SMP, |p| (p.pkey, p.transport) = (0, with_qkey(7)));
         assert_eq!(qp_accepts(&port(), 99, 0, &smp), Ok(()));
-        assert_eq!(find_pkey(&port(), 0x0002), Some(2));
-        assert_eq!(find_pkey(&port(), 0x8003), None);
+        assert_eq!(port().find_pkey(PKey::new(0x0002)), Some(2));
+        assert_eq!(port().find_pkey(PKey::new(0x8003)), None);
     }
 
     #[test]

@@ -6,8 +6,9 @@ use super::header::{Access, Aeth, AtomicOp, Bth, Nak, Op, Part, Reth, Syndrome, 
 use super::reception::{Fault, Purpose, Put, Received, Receiver, ResponderSetup, Response, Taken};
 use super::requester::RUN;
 use super::saved::{Answer, Saved};
-use super::tally::{add, ResponderTally};
+use super::tally::ResponderTally;
 use super::{packets, rnr_timer, Psn, MAX_MESSAGE};
+use crate::tally::add;
 
 /// A message of which a part has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,11 +28,6 @@ pub struct ResponderTally {
     pub sequence_naks: u64,
 }
 
-/// Adds to a counter, which does not wrap in a lifetime.
-pub(super) fn add(counter: &mut u64, n: u32) {
-    *counter = counter.wrapping_add(n.into());
-}
-
 impl RequesterTally {
     /// Adds that of an earlier requester of the same queue pair.
     pub fn add(&mut self, other: &RequesterTally) {

@@ -4,7 +4,7 @@
 
 mod manager;
 
-use ib_fabric::ud::{find_pkey, port_accepts, qp_accepts};
+use ib_fabric::ud::{port_accepts, qp_accepts};
 use ib_fabric::{
     Arrival, Config, Counted, Gid, Grh, Guid, Hca, Lid, LinkOffer, Mad, Mtu, Packet, Traffic,
 };
@@ -318,9 +318,9 @@ proptest! {
                 panic!("{packet:?}");
             };
             prop_assert_eq!(sent, qkey);
-            prop_assert!(find_pkey(port, packet.pkey).is_some());
+            prop_assert!(port.find_pkey(PKey::new(packet.pkey)).is_some());
         }
-        if let Some(found) = find_pkey(port, packet.pkey) {
+        if let Some(found) = port.find_pkey(PKey::new(packet.pkey)) {
             let own = PKey::new(port.pkey(found).unwrap());
             prop_assert!(own.matches(PKey::new(packet.pkey)));
         }

@@ -4,10 +4,10 @@
 
 use super::super::header::{Aeth, Bth, Nak, Op, Syndrome};
 use super::super::request::{Data, Outcome, Requests, Work};
-use super::super::tally::add;
 use super::super::{rnr_timer, Psn};
 use super::{Pause, Requester, RUN};
 use crate::completion::Status;
+use crate::tally::add;
 
 /// Time in ns for which a receiver without a receive request may keep the sender waiting, before
 /// the sender looks again.

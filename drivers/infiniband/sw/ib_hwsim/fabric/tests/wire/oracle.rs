@@ -5,9 +5,9 @@
 
 use crate::manager::net::{switch, switch_config, Vectors};
 use crate::manager::{adapter, bring_up};
-use ib_fabric::ud::{find_pkey, port_accepts, qp_accepts};
+use ib_fabric::ud::{port_accepts, qp_accepts};
 use ib_fabric::wire::{parse, Head, Malformed};
-use ib_fabric::{Arrival, Forward, Hca, Packet, PortState, Switch, Verdict};
+use ib_fabric::{Arrival, Forward, Hca, PKey, Packet, PortState, Switch, Verdict};
 
 /// Makes the bytes of a single packet.
 pub(crate) fn bytes_of(packet: &Packet, payload: &[u8]) -> Vec<u8> {
@@ -84,7 +84,7 @@ impl Nodes {
             local: false,
             slid: packet.slid,
             src_qp: packet.source_qp(),
-            pkey_index: find_pkey(port, packet.pkey).unwrap_or(0),
+            pkey_index: port.find_pkey(PKey::new(packet.pkey)).unwrap_or(0),
         };
         let mut reply = [0; 256];
         let outcome = self.hca.process_mad(1, &arrival, mad, &mut reply);
