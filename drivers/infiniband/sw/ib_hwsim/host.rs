@@ -16,7 +16,7 @@ use rdma_provider::{Faults, Handle, Qp, Trigger};
 
 use crate::capture::Capture;
 use crate::groups::Groups;
-use crate::node::Links;
+use crate::node::{Links, NextHop};
 use crate::places::Places;
 use crate::qps::{Qps, ROOM};
 use crate::stats::Stats;
@@ -36,6 +36,28 @@ impl Managed {
     pub(crate) fn discard(&mut self, port: u8, reason: Discard, packet: &Packet) -> bool {
         self.stats.dropped(port, reason, packet);
         self.hca.discard(port, reason, packet)
+    }
+
+    /// Sends a packet, or a run of packets, by a port. Without a cable, it is lost. `src_qp` as for [`Stats::sent`].
+    pub(crate) fn leave(
+        &mut self,
+        port: u8,
+        packet: &Packet,
+        src_qp: Option<u32>,
+    ) -> Option<NextHop> {
+        self.hca.count(port, packet.sent());
+        self.stats.sent(port, packet, src_qp);
+        let way = self.links.next_hop(port);
+        if way.is_none() {
+            self.stats.lost(port, packet.packets());
+        }
+        way
+    }
+
+    /// Counts packets that a port cannot send.
+    pub(crate) fn unsent(&mut self, port: u8, n: u32) {
+        self.hca.count(port, Counted::Discarded);
+        self.stats.unsent(port, n);
     }
 }
 
@@ -207,11 +229,6 @@ impl Host {
         };
         self.tell(port, events);
         true
-    }
-
-    /// Counts something at a port.
-    pub(crate) fn count(&self, port: u8, what: Counted) {
-        self.managed.lock().hca.count(port, what);
     }
 
     /// Drops a packet that came in by a port with a wrong CRC.

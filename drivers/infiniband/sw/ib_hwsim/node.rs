@@ -184,8 +184,8 @@ impl Node {
     /// Counts something at a port.
     pub(crate) fn count(&self, port: u8, what: Counted) {
         match self {
-            Node::Host(host) => host.count(port, what),
-            Node::Switch(switch) => switch.count(port, what),
+            Node::Host(host) => host.managed.lock().hca.count(port, what),
+            Node::Switch(switch) => switch.managed.lock().switch.count(port, what),
             // Faults are those of packets that leave, and are counted where they come from.
             Node::Trunk(_) => {}
         }

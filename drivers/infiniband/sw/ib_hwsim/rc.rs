@@ -4,7 +4,7 @@
 
 use ib_fabric::rc::{self, Bth, Response};
 use ib_fabric::roce::{self, Ways};
-use ib_fabric::{Counted, Discard, Gid, Hca, Lid, Packet, Port, Transport};
+use ib_fabric::{Discard, Gid, Hca, Lid, Packet, Port, Transport};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use rdma_provider::{now, Arrival, Delivery, Kind, Path, Payload, Qp, Refused, Wakeups};
@@ -220,20 +220,15 @@ fn carry(
     let port = path.to.port;
     let (packet, ahead) = {
         let managed = &mut *host.managed.lock();
-        let (hca, stats) = (&mut managed.hca, &mut managed.stats);
-        let Some((packet, ours)) = outgoing(hca, path, bth) else {
-            hca.count(port, Counted::Discarded);
-            stats.unsent(port, bth.packets);
-            return;
+        let Some((packet, ours)) = outgoing(&managed.hca, path, bth) else {
+            return managed.unsent(port, bth.packets);
         };
         if ours {
             (packet, None)
         } else {
-            hca.count(port, packet.sent());
-            stats.sent(port, &packet, Some(qp.number()));
-            match managed.links.next_hop(port) {
+            match managed.leave(port, &packet, Some(qp.number())) {
                 Some(way) => (packet, Some(way)),
-                None => return stats.lost(port, packet.packets()),
+                None => return,
             }
         }
     };

@@ -3,7 +3,7 @@
 //! The way of datagrams from a send request to the cable, and to queue pairs of the same port.
 
 use ib_fabric::roce::{self, Ways};
-use ib_fabric::{Counted, Hca, Lid, Packet, Port, Transport};
+use ib_fabric::{Hca, Lid, Packet, Port, Transport};
 use rdma_provider::{Kind, Payload, Qp, Send, Status, Wakeups};
 
 use crate::carry::depart;
@@ -24,30 +24,18 @@ pub(crate) fn send(
     let port = request.to.port;
     let (packet, local, ahead) = {
         let managed = &mut *host.managed.lock();
-        let (hca, stats) = (&mut managed.hca, &mut managed.stats);
-        let (packet, mut way) = match outgoing(hca, qp.kind(), qp.number(), request) {
+        let (packet, mut way) = match outgoing(&managed.hca, qp.kind(), qp.number(), request) {
             Ok(ready) => ready,
             Err(status) => return status,
         };
         // The answer to what takes a port down still leaves by it.
         let last = managed.retrains.contains(port) && packet.management && is_answer(payload);
         way.wire |= last && !way.local;
-        if way.wire {
-            hca.count(port, packet.sent());
-            stats.sent(port, &packet, None);
-        } else if !way.local {
-            hca.count(port, Counted::Discarded);
-            stats.unsent(port, packet.packets());
+        if !way.wire && !way.local {
+            managed.unsent(port, packet.packets());
         }
-        let ahead = if way.wire {
-            managed.links.next_hop(port)
-        } else {
-            None
-        };
-        if way.wire && ahead.is_none() {
-            stats.lost(port, packet.packets());
-        }
-        (packet, way.local, ahead)
+        let leaves = way.wire.then(|| managed.leave(port, &packet, None));
+        (packet, way.local, leaves.flatten())
     };
     if local {
         arrive(

@@ -47,11 +47,11 @@ pub(crate) struct Managed {
 }
 
 impl Managed {
-    /// Next hop of a packet that leaves by a port. Without a cable, it is lost.
-    fn leave(&mut self, port: u8, packet: &Packet) -> Option<NextHop> {
+    /// Next hop of packets that leave by a port. Without a cable, they are lost.
+    fn leave(&mut self, port: u8, packets: u32) -> Option<NextHop> {
         let way = self.links.next_hop(port);
         if way.is_none() {
-            self.stats.lost(port, packet.packets());
+            self.stats.lost(port, packets);
         }
         way
     }
@@ -60,7 +60,7 @@ impl Managed {
     fn send(&mut self, port: u8, packet: &Packet) -> Option<NextHop> {
         self.stats.own(port, packet);
         self.stats.sent(port, packet, None);
-        self.leave(port, packet)
+        self.leave(port, packet.packets())
     }
 }
 
@@ -186,7 +186,8 @@ impl Switch {
             match forward {
                 Forward::Out(out) => {
                     managed.stats.sent(out, packet, None);
-                    return managed.leave(out, packet).map_or(Step::Drop, Step::Out);
+                    let way = managed.leave(out, packet.packets());
+                    return way.map_or(Step::Drop, Step::Out);
                 }
                 Forward::Manage => {
                     managed.stats.delivered(port, packet);
@@ -214,12 +215,7 @@ impl Switch {
 
     /// Next hop of a single packet that leaves by a port. Without a cable, it is lost.
     pub(crate) fn next_hop(&self, port: u8) -> Option<NextHop> {
-        let managed = &mut *self.managed.lock();
-        let way = managed.links.next_hop(port);
-        if way.is_none() {
-            managed.stats.lost(port, 1);
-        }
-        way
+        self.managed.lock().leave(port, 1)
     }
 
     /// Counts a packet that could not leave by a port.
@@ -227,11 +223,6 @@ impl Switch {
         let managed = &mut *self.managed.lock();
         managed.switch.count(port, Counted::Discarded);
         managed.stats.lost(port, 1);
-    }
-
-    /// Counts something at a port.
-    pub(crate) fn count(&self, port: u8, what: Counted) {
-        self.managed.lock().switch.count(port, what);
     }
 
     /// Drops a packet that came in by a port with a wrong CRC.

@@ -59,14 +59,9 @@ impl Host {
                         if sender.is_some_and(|port| port.has_lid(packet.dlid)) {
                             (packet, None)
                         } else {
-                            managed.hca.count(out, packet.sent());
-                            managed.stats.sent(out, &packet, None);
-                            match managed.links.next_hop(out) {
+                            match managed.leave(out, &packet, None) {
                                 Some(way) => (packet, Some(way)),
-                                None => {
-                                    managed.stats.lost(out, packet.packets());
-                                    continue;
-                                }
+                                None => continue,
                             }
                         }
                     }
