@@ -73,6 +73,27 @@ pub(crate) fn depart(way: NextHop, packet: &Packet, payload: &Payload<'_>, wakeu
     }
 }
 
+/// Takes a packet to the other end of a cable, unless that is a switch: then it returns the switch, and the port where
+/// it comes in.
+#[inline]
+fn cross(
+    way: NextHop,
+    passed: usize,
+    packet: &Packet,
+    payload: &Payload<'_>,
+    wakeups: &mut Wakeups,
+) -> Option<(Arc<Switch>, u8)> {
+    match way {
+        NextHop::End((Node::Switch(switch), port)) => return Some((switch, port)),
+        NextHop::End((Node::Host(host), port)) => {
+            arrive(&host, Incoming::by_wire(port, packet, payload), wakeups);
+        }
+        NextHop::End((Node::Trunk(trunk), _)) => trunk.send(packet, payload),
+        NextHop::Impaired(impaired) => impaired.send(passed, packet, payload),
+    }
+    None
+}
+
 /// Forwards a packet, which comes in at `end`, to all adapters that it is for. It has passed `passed` cables with
 /// faults before.
 ///
@@ -91,23 +112,8 @@ pub(crate) fn carry(
     let mut next = Some(NextHop::End(end));
     let mut visits = 0;
     while let Some(way) = next.take().or_else(|| branches.next()) {
-        let (node, port) = match way {
-            NextHop::End(end) => end,
-            NextHop::Impaired(impaired) => {
-                impaired.send(passed, packet, payload);
-                continue;
-            }
-        };
-        let switch = match node {
-            Node::Host(host) => {
-                arrive(&host, Incoming::by_wire(port, packet, payload), wakeups);
-                continue;
-            }
-            Node::Trunk(trunk) => {
-                trunk.send(packet, payload);
-                continue;
-            }
-            Node::Switch(switch) => switch,
+        let Some((switch, port)) = cross(way, passed, packet, payload, wakeups) else {
+            continue;
         };
         visits += 1;
         if visits > MAX_HOPS {
@@ -119,16 +125,12 @@ pub(crate) fn carry(
             Step::Flood(ports) => {
                 let mut further = 0;
                 for port in ports {
-                    match switch.next_hop(port) {
-                        Some(NextHop::End((Node::Host(host), at))) => {
-                            arrive(&host, Incoming::by_wire(at, packet, payload), wakeups);
-                        }
-                        Some(NextHop::End((Node::Trunk(trunk), _))) => trunk.send(packet, payload),
-                        Some(NextHop::End((Node::Switch(_), _))) => {
-                            further |= PortMask::of(port).bits();
-                        }
-                        Some(NextHop::Impaired(impaired)) => impaired.send(passed, packet, payload),
-                        None => {}
+                    let way = switch.next_hop(port);
+                    if way
+                        .and_then(|way| cross(way, passed, packet, payload, wakeups))
+                        .is_some()
+                    {
+                        further |= PortMask::of(port).bits();
                     }
                 }
                 branches.add(switch, PortMask::new(further));
@@ -174,22 +176,14 @@ fn manage(
     let mut next = None;
     for _ in 0..MAX_HOPS {
         let step = match next.take() {
-            Some(NextHop::End((Node::Host(host), at))) => {
-                Payload::with(&mad, |payload| {
-                    arrive(&host, Incoming::by_wire(at, &packet, payload), wakeups);
+            Some(way) => {
+                let further = Payload::with(&mad, |payload| {
+                    cross(way, passed, &packet, payload, wakeups)
                 });
-                break;
-            }
-            Some(NextHop::End((Node::Trunk(trunk), _))) => {
-                Payload::with(&mad, |payload| trunk.send(&packet, payload));
-                break;
-            }
-            Some(NextHop::Impaired(impaired)) => {
-                Payload::with(&mad, |payload| impaired.send(passed, &packet, payload));
-                break;
-            }
-            Some(NextHop::End((Node::Switch(other), at))) => {
-                (switch, port) = (other, at);
+                let Some(further) = further else {
+                    break;
+                };
+                (switch, port) = further;
                 switch.forward(port, &packet)
             }
             None => Step::Manage,
