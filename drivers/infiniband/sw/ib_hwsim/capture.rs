@@ -77,8 +77,7 @@ impl Capture {
         if size > MOST {
             return Err(EINVAL);
         }
-        let mut bytes = KVVec::with_capacity(size, GFP_KERNEL)?;
-        bytes.extend_with(size, 0, GFP_KERNEL)?;
+        let bytes = KVVec::from_elem(0, size, GFP_KERNEL)?;
         let old = {
             let mut records = self.records.lock();
             self.on.store(size > 0, Relaxed);
@@ -151,8 +150,7 @@ impl Capture {
     ///
     /// Process context; may sleep.
     pub(crate) fn copy(&self, len: usize) -> Result<KVVec<u8>> {
-        let mut copy = KVVec::with_capacity(len, GFP_KERNEL)?;
-        copy.extend_with(len, 0, GFP_KERNEL)?;
+        let mut copy = KVVec::from_elem(0, len, GFP_KERNEL)?;
         // In chunks, as interrupts are disabled meanwhile.
         let mut at = 0;
         for part in copy.chunks_mut(1 << 16) {

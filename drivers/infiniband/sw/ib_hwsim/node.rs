@@ -64,11 +64,8 @@ impl Links {
     ///
     /// `ENOMEM`.
     pub(crate) fn new(ports: u8) -> Result<Self> {
-        let mut links = KVec::with_capacity(ports.into(), GFP_KERNEL)?;
-        for _ in 0..ports {
-            links.push(None, GFP_KERNEL)?;
-        }
-        Ok(Self { ports: links })
+        let ports = KVec::from_elem(None, ports.into(), GFP_KERNEL)?;
+        Ok(Self { ports })
     }
 
     fn place(&mut self, port: u8) -> Option<&mut Option<Link>> {

@@ -22,11 +22,8 @@ impl Stats {
     ///
     /// `ENOMEM`.
     pub(crate) fn new(name: CString, ports: u8) -> Result<Self> {
-        let mut list = KVec::with_capacity(usize::from(ports) + 1, GFP_KERNEL)?;
-        for _ in 0..=ports {
-            list.push(Tally::default(), GFP_KERNEL)?;
-        }
-        Ok(Self { name, ports: list })
+        let ports = KVec::from_elem(Tally::default(), usize::from(ports) + 1, GFP_KERNEL)?;
+        Ok(Self { name, ports })
     }
 
     fn place(&self, port: u8) -> Place<'_> {

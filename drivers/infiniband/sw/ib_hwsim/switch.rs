@@ -94,13 +94,6 @@ pub(crate) struct Managing {
     pub(crate) retrain: Option<u8>,
 }
 
-/// Makes a vector of equal elements.
-fn filled<T: Clone>(len: usize, value: &T) -> Result<KVVec<T>> {
-    let mut list = KVVec::with_capacity(len, GFP_KERNEL)?;
-    list.extend_with(len, value.clone(), GFP_KERNEL)?;
-    Ok(list)
-}
-
 impl Switch {
     /// A switch without cables.
     ///
@@ -119,9 +112,9 @@ impl Switch {
         for number in 0..=config.ports {
             add_port(&mut ports, config, number)?;
         }
-        let lanes = filled(config.lane_count(), &Default::default())?;
-        let routes = filled(ROUTES, &NO_ROUTE)?;
-        let groups = filled(GROUPS, &0)?;
+        let lanes = KVVec::from_elem(Default::default(), config.lane_count(), GFP_KERNEL)?;
+        let routes = KVVec::from_elem(NO_ROUTE, ROUTES, GFP_KERNEL)?;
+        let groups = KVVec::from_elem(0, GROUPS, GFP_KERNEL)?;
         let mut switch =
             ib_fabric::Switch::new(config, ports, routes, groups, lanes).ok_or(EINVAL)?;
         switch.set_description(description);
