@@ -67,8 +67,8 @@ impl Directory for FabricDirectory {
     const FILES: &'static [File<Self>] = files::FABRIC;
 
     fn furnish(&self, defaults: &mut Defaults<'_>) -> Result {
-        defaults.add(c"hcas", Nodes::<Hcas>::new(&self.0))?;
-        defaults.add(c"switches", Nodes::<Switches>::new(&self.0))?;
+        defaults.add(c"hcas", Nodes::<Hcas>(self.0.clone(), PhantomData))?;
+        defaults.add(c"switches", Nodes::<Switches>(self.0.clone(), PhantomData))?;
         defaults.add(c"cables", Cables(self.0.clone()))
     }
 }
@@ -85,19 +85,7 @@ impl Kind for Switches {
 }
 
 /// The directory of a fabric's nodes of a kind.
-struct Nodes<K: Kind> {
-    fabric: Arc<Fabric>,
-    _kind: PhantomData<K>,
-}
-
-impl<K: Kind> Nodes<K> {
-    fn new(fabric: &Arc<Fabric>) -> Self {
-        Self {
-            fabric: fabric.clone(),
-            _kind: PhantomData,
-        }
-    }
-}
+struct Nodes<K: Kind>(Arc<Fabric>, PhantomData<K>);
 
 impl<K: Kind> Directory for Nodes<K> {
     type Module = LocalModule;
@@ -111,12 +99,12 @@ impl<K: Kind> Parent for Nodes<K> {
         let name = valid(name)?;
         let guid = Guid::new(FIRST_GUID + GUIDS.fetch_add(1, Relaxed) * 256);
         let plan = NodePlan::new(K::KIND, name, guid).ok_or(EINVAL)?;
-        self.fabric.change().topology().add_node(plan)?;
-        Ok(NodeDirectory::new(&self.fabric, name))
+        self.0.change().topology().add_node(plan)?;
+        Ok(NodeDirectory::new(&self.0, name))
     }
 
     fn remove(&self, child: &NodeDirectory<K>) {
-        self.fabric.change().remove_node(child.name);
+        self.0.change().remove_node(child.name);
     }
 }
 
