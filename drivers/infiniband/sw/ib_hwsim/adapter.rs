@@ -165,9 +165,8 @@ impl Adapter for Hca {
     fn process_mad(&self, port: u8, arrival: &Arrival, request: &Mad, reply: &mut Mad) -> Verdict {
         let host = self.host();
         let outcome = {
-            let seconds = host.seconds_since();
             let hca = &mut host.managed.lock().hca;
-            hca.elapse(seconds);
+            hca.elapse(host.clock.seconds_since());
             hca.process_mad(port, arrival, request, reply)
         };
         host.tell(outcome.port, outcome.events);

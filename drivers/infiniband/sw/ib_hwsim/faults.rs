@@ -5,10 +5,10 @@
 use ib_fabric::fault::{EventName, Order, Target};
 use ib_fabric::{Event, LinkError};
 use kernel::prelude::*;
-use kernel::time::Delta;
 use rdma_provider::{now, Again, Wakeups, MILLISECOND};
 
 use crate::host::Host;
+use crate::timers::again_after;
 
 impl Host {
     /// Acts on a change of the rules.
@@ -17,15 +17,14 @@ impl Host {
             // Completions may be late from now on.
             self.trigger.schedule();
         } else {
-            self.show_all();
+            self.show_all(&mut Wakeups::new(), None);
         }
     }
 
-    /// Releases the completions that are held back.
-    fn show_all(&self) {
-        let mut wakeups = Wakeups::new();
+    /// Releases the completions that are held back; of those that are late, the ones due as a turn begins.
+    fn show_all(&self, wakeups: &mut Wakeups, turn: Option<u32>) {
         self.each_qp(|qp| {
-            qp.show(&mut wakeups, None);
+            qp.show(wakeups, turn);
             wakeups.flush_if_many();
         });
     }
@@ -33,7 +32,7 @@ impl Host {
     /// Releases completions that are held back before the adapter goes: ULPs wait for them.
     pub(crate) fn leave(&self) {
         self.faults.end();
-        self.show_all();
+        self.show_all(&mut Wakeups::new(), None);
     }
 
     /// Begins the next turn if it is time. Returns when to ask again.
@@ -46,15 +45,10 @@ impl Host {
         };
         let delay = u64::from(delay) * MILLISECOND;
         let (left, begun) = self.turns.pass(now(), delay);
-        if let Some(turn) = begun {
-            self.each_qp(|qp| {
-                qp.show(wakeups, Some(turn));
-                wakeups.flush_if_many();
-            });
+        if begun.is_some() {
+            self.show_all(wakeups, begun);
         }
-        // Rounded up, since it would be in vain otherwise.
-        let millis = i64::try_from(left / MILLISECOND + 1).unwrap_or(i64::MAX);
-        Again::In(Delta::from_millis(millis))
+        again_after(left)
     }
 
     /// Reports an event.

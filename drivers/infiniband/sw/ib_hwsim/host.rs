@@ -11,7 +11,6 @@ use ib_fabric::{Port, Retrains};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
-use kernel::time::{Instant, Monotonic};
 use rdma_provider::{Faults, Handle, Qp, Trigger};
 
 use crate::capture::Capture;
@@ -20,7 +19,7 @@ use crate::node::{Links, NextHop};
 use crate::places::Places;
 use crate::qps::{Qps, ROOM};
 use crate::stats::Stats;
-use crate::timers::{Deadlines, Turns};
+use crate::timers::{Clock, Deadlines, Turns};
 
 /// Part of an adapter that subnet management sees, and its cables.
 pub(crate) struct Managed {
@@ -91,10 +90,7 @@ pub(crate) struct Host {
     pub(crate) faults: Arc<Faults>,
     /// Of completions that are late.
     pub(crate) turns: Turns,
-    made: Instant<Monotonic>,
-    /// Seconds since then for which leases of management keys have run.
-    #[pin]
-    told: SpinLockIrq<i64>,
+    pub(crate) clock: Clock,
 }
 
 impl Host {
@@ -128,8 +124,7 @@ impl Host {
                 capture <- Capture::new(),
                 faults,
                 turns: Turns::new(),
-                made: Instant::now(),
-                told <- new_spinlock_irq!(0, "ib_hwsim::told"),
+                clock: Clock::new(),
             }),
             GFP_KERNEL,
         )
@@ -187,7 +182,7 @@ impl Host {
     pub(crate) fn retrain_later(&self, port: u8) {
         {
             let mut managed = self.managed.lock();
-            managed.retrains.add(port, self.millis());
+            managed.retrains.add(port, self.clock.millis());
             self.waits.store(true, Relaxed);
         }
         self.trigger.schedule();
@@ -197,11 +192,6 @@ impl Host {
     pub(crate) fn answer_left(&self) {
         let ports = self.managed.lock().retrains.take();
         ports.for_each(|port| self.retrain(port));
-    }
-
-    /// Milliseconds since this was made.
-    fn millis(&self) -> u64 {
-        self.made.elapsed().as_millis().unsigned_abs()
     }
 
     /// Takes a packet, or a run of packets, that came to a port from this very node or by the cable. False if the port
@@ -263,15 +253,6 @@ impl Host {
     pub(crate) fn check_traps(&self) {
         self.traps.store(true, Relaxed);
         self.trigger.schedule();
-    }
-
-    /// Seconds since the last call.
-    pub(crate) fn seconds_since(&self) -> u16 {
-        let mut told = self.told.lock();
-        let now = self.made.elapsed().as_millis() / 1000;
-        let passed = now - *told;
-        *told = now;
-        u16::try_from(passed).unwrap_or(u16::MAX)
     }
 
     /// Marks a queue pair as one that has something to send.

@@ -10,11 +10,11 @@ use ib_fabric::{Counted, Discard, Events, Forward, LinkOffer, Mad, Memory, Packe
 use ib_fabric::{PortMask, SwitchConfig};
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
-use kernel::time::{Instant, Monotonic};
 use rdma_provider::{now, Trigger};
 
 use crate::node::{Links, NextHop};
 use crate::stats::Stats;
+use crate::timers::Clock;
 
 /// Unicast LIDs that a switch has a route for: all there are.
 const ROUTES: usize = ib_fabric::switch::MAX_ROUTES;
@@ -42,8 +42,6 @@ pub(crate) struct Managed {
     pub(crate) stats: Stats,
     /// Choices among parallel cables; none if the forwarding table alone decides.
     balancer: Option<KBox<Balancer>>,
-    /// Seconds that the switch has been told of.
-    told: i64,
 }
 
 impl Managed {
@@ -71,7 +69,7 @@ pub(crate) struct Switch {
     pub(crate) managed: SpinLockIrq<Managed>,
     /// Schedules the job ([`job`]), which sends traps.
     pub(crate) trigger: Arc<Trigger>,
-    made: Instant<Monotonic>,
+    clock: Clock,
 }
 
 /// Next step of a packet.
@@ -123,14 +121,13 @@ impl Switch {
             links: Links::new(config.ports)?,
             stats,
             balancer: None,
-            told: 0,
         };
         let trigger = Trigger::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 managed <- new_spinlock_irq!(managed, "ib_hwsim::switch"),
                 trigger,
-                made: Instant::now(),
+                clock: Clock::new(),
             }),
             GFP_KERNEL,
         )
@@ -264,7 +261,7 @@ impl Switch {
     /// it. Both it and its packet change.
     pub(crate) fn manage(&self, port: u8, packet: &mut Packet, mad: &mut Mad) -> Managing {
         let managed = &mut *self.managed.lock();
-        self.pass_time(managed);
+        managed.switch.elapse(self.clock.seconds_since());
         let done = managed.switch.manage(port, packet, mad);
         // A violation of a key may be worth a trap, and a trap may have been repressed.
         self.trigger.schedule();
@@ -272,14 +269,6 @@ impl Switch {
             next: done.out.and_then(|port| managed.send(port, packet)),
             retrain: done.retrain,
         }
-    }
-
-    /// Lets the leases of the management key run.
-    fn pass_time(&self, managed: &mut Managed) {
-        let now = self.made.elapsed().as_millis() / 1000;
-        let passed = u16::try_from(now - managed.told).unwrap_or(u16::MAX);
-        managed.told = now;
-        managed.switch.elapse(passed);
     }
 }
 

@@ -1,13 +1,53 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Times at which the job of an adapter has something to do.
+//! The time of a node, and the times at which its job has something to do.
 
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
-use kernel::time::Delta;
+use kernel::time::{Delta, Instant, Monotonic};
 use rdma_provider::{now, Again, Qp, MILLISECOND};
 
 use crate::places::Places;
 use crate::qps::Qps;
+
+/// Runs a job again in so many ms.
+pub(crate) fn again_in(millis: u64) -> Again {
+    let millis = i64::try_from(millis).unwrap_or(i64::MAX);
+    Again::In(Delta::from_millis(millis))
+}
+
+/// Runs a job again in so many ns, rounded up to ms, since it would be in vain otherwise.
+pub(crate) fn again_after(nanos: u64) -> Again {
+    again_in(nanos / MILLISECOND + 1)
+}
+
+/// Time since a node was made.
+pub(crate) struct Clock {
+    made: Instant<Monotonic>,
+    /// Seconds that leases of management keys have been told of.
+    told: Atomic<u64>,
+}
+
+impl Clock {
+    pub(crate) fn new() -> Self {
+        Self {
+            made: Instant::now(),
+            told: Atomic::new(0),
+        }
+    }
+
+    /// Milliseconds since the node was made.
+    pub(crate) fn millis(&self) -> u64 {
+        self.made.elapsed().as_millis().unsigned_abs()
+    }
+
+    /// Seconds since the last call. One call at a time.
+    pub(crate) fn seconds_since(&self) -> u16 {
+        let now = self.millis() / 1000;
+        let passed = now - self.told.load(Relaxed);
+        self.told.store(now, Relaxed);
+        u16::try_from(passed).unwrap_or(u16::MAX)
+    }
+}
 
 /// Deadlines of the queue pairs of an adapter.
 pub(crate) struct Deadlines {
@@ -67,11 +107,7 @@ impl Deadlines {
         if due == u64::MAX {
             return Again::Idle;
         }
-        // Rounded up, since it would be in vain otherwise.
-        let millis = due.saturating_sub(now()) / MILLISECOND + 1;
-        Again::In(Delta::from_millis(
-            i64::try_from(millis).unwrap_or(i64::MAX),
-        ))
+        again_after(due.saturating_sub(now()))
     }
 }
 

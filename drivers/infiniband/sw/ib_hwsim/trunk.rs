@@ -15,12 +15,12 @@ use ib_fabric::wire::Head;
 use ib_fabric::{Events, LinkOffer, Packet};
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
-use kernel::time::Delta;
 use raw_ether::{Attachment, Frame, Interface};
 use rdma_provider::{now, Again, BhWork, Job, Payload, Trigger};
 
 use crate::cable::Cable;
 use crate::node::{Links, Node};
+use crate::timers::again_after;
 use counters::{Counted, Counters};
 use queue::Queue;
 
@@ -241,8 +241,7 @@ impl Job for Trunk {
             return Again::Now;
         }
         let left = self.managed.lock().end.hello_at().saturating_sub(now());
-        let millis = i64::try_from(left / 1_000_000).unwrap_or(0);
-        Again::In(Delta::from_millis(millis + 1))
+        again_after(left)
     }
 }
 

@@ -6,12 +6,12 @@ use ib_fabric::{Mad, TrapDue};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::Arc;
-use kernel::time::Delta;
 use rdma_provider::{Again, Job, Kind, Payload, Qp, Wakeups};
 
 use super::Host;
 use crate::carry::depart;
 use crate::deliver::{arrive, Incoming};
+use crate::timers::again_in;
 use crate::{rc, send};
 
 /// Messages that a queue pair sends in a row.
@@ -24,7 +24,7 @@ impl Host {
     /// Retrains the links that have waited for too long. Returns when to call it again.
     #[inline(never)]
     fn retrain_overdue(&self) -> Again {
-        let now = self.millis();
+        let now = self.clock.millis();
         let (ports, deadline) = {
             let retrains = &mut self.managed.lock().retrains;
             let ports = retrains.take_overdue(now);
@@ -33,18 +33,15 @@ impl Host {
             (ports, deadline)
         };
         ports.for_each(|port| self.retrain(port));
-        deadline.map_or(Again::Idle, |then| {
-            let left = i64::try_from(then.saturating_sub(now)).unwrap_or(i64::MAX);
-            Again::In(Delta::from_millis(left))
-        })
+        deadline.map_or(Again::Idle, |then| again_in(then.saturating_sub(now)))
     }
 
     /// Sends the traps that are due. Returns when to call it again.
     #[inline(never)]
     fn send_traps(&self, wakeups: &mut Wakeups) -> Again {
         let mut mad: Mad = [0; size_of::<Mad>()];
-        let now = self.made.elapsed().as_millis();
-        let mut next: Option<i64> = None;
+        let now = self.clock.millis();
+        let mut next: Option<u64> = None;
         let mut port = 1;
         loop {
             let (packet, way) = {
@@ -52,7 +49,7 @@ impl Host {
                 if managed.hca.port(port).is_none() {
                     break;
                 }
-                match managed.hca.trap(port, now.unsigned_abs(), &mut mad) {
+                match managed.hca.trap(port, now, &mut mad) {
                     TrapDue::Send { out, packet } => {
                         managed.stats.trap(out);
                         let sender = managed.hca.port(out);
@@ -67,7 +64,6 @@ impl Host {
                     }
                     due => {
                         if let TrapDue::At(then) = due {
-                            let then = i64::try_from(then).unwrap_or(i64::MAX);
                             next = Some(next.map_or(then, |next| next.min(then)));
                         }
                         port += 1;
@@ -86,7 +82,7 @@ impl Host {
         }
         next.map_or(Again::Idle, |then| {
             self.traps.store(true, Relaxed);
-            Again::In(Delta::from_millis(then.saturating_sub(now)))
+            again_in(then.saturating_sub(now))
         })
     }
 

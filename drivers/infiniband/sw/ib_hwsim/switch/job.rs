@@ -3,25 +3,22 @@
 //! The job of a switch.
 
 use ib_fabric::{Mad, TrapDue};
-use kernel::time::Delta;
 use rdma_provider::{Again, Job, Payload, Wakeups};
 
 use super::Switch;
 use crate::carry::depart;
+use crate::timers::again_in;
 
 impl Job for Switch {
     /// Sends the traps that are due.
     fn run(&self) -> Again {
         let mut mad: Mad = [0; size_of::<Mad>()];
-        let now = self.made.elapsed().as_millis();
+        let now = self.clock.millis();
         let (packet, way) = {
             let managed = &mut *self.managed.lock();
-            match managed.switch.trap(now.unsigned_abs(), &mut mad) {
+            match managed.switch.trap(now, &mut mad) {
                 TrapDue::Never => return Again::Idle,
-                TrapDue::At(then) => {
-                    let millis = i64::try_from(then).unwrap_or(i64::MAX).saturating_sub(now);
-                    return Again::In(Delta::from_millis(millis));
-                }
+                TrapDue::At(then) => return again_in(then.saturating_sub(now)),
                 TrapDue::Send { out, packet } => {
                     managed.stats.trap(out);
                     (packet, managed.send(out, &packet))
