@@ -45,7 +45,7 @@ impl Interface {
         let Some(control) = dev.control(rtnl) else {
             return;
         };
-        let (admin_mtu, running) = (control.admin_mtu, control.verbs.running());
+        let (admin_mtu, running) = (control.admin_mtu, control.verbs.running);
         let relocated = core::mem::replace(&mut control.lid, attributes.lid) != attributes.lid;
         Self::watch_gid(dev, &attributes);
         let wanted = match admin_mtu {
@@ -207,7 +207,10 @@ impl Interface {
     /// The receive poll is to do as much at a time as it says now.
     pub(crate) fn budget_changed(dev: &Device<Self>, rtnl: &mut Rtnl) {
         if let Some(control) = dev.control(rtnl) {
-            control.verbs.set_budget(dev.data().settings.napi_budget());
+            control
+                .verbs
+                .rx
+                .set_budget(dev.data().settings.napi_budget());
         }
     }
 
@@ -242,7 +245,7 @@ impl Interface {
     /// Those of a restart; all is down then.
     fn replace_rings(dev: &Device<Self>, rtnl: &mut Rtnl) -> Result {
         let control = dev.control(rtnl).as_mut();
-        let Some(control) = control.filter(|control| control.verbs.running().is_some()) else {
+        let Some(control) = control.filter(|control| control.verbs.running.is_some()) else {
             return Ok(());
         };
         dev.disable_queue();
@@ -258,7 +261,7 @@ impl Interface {
 
     /// State of the rings while the interface is up.
     fn running(dev: &Device<Self>, rtnl: &mut Rtnl) -> Option<Running> {
-        dev.control(rtnl).as_ref()?.verbs.running()
+        dev.control(rtnl).as_ref()?.verbs.running
     }
 
     /// Sets the device's address: our QPN and `gid` (RFC 4391, section 9.1.1).
@@ -266,11 +269,7 @@ impl Interface {
         if gid == Gid::ZERO {
             return;
         }
-        let Some(qpn) = dev
-            .control(rtnl)
-            .as_ref()
-            .map(|control| control.verbs.qpn())
-        else {
+        let Some(qpn) = dev.control(rtnl).as_ref().map(|control| control.verbs.qpn) else {
             return;
         };
         let this = dev.data();
@@ -396,8 +395,10 @@ impl Interface {
 
     /// The extensions were switched on or off: our address says so, and our neighbours are told.
     pub(crate) fn extensions_changed(dev: &Device<Self>, rtnl: &mut Rtnl) {
-        set_extensions(dev, dev.data().settings.extensions());
-        Self::connections_changed(dev);
+        if let Some(tx) = dev.lock_tx().as_mut() {
+            tx.ud.ring.set_extensions(dev.data().settings.extensions());
+            tx.end_connections(dev);
+        }
         Self::renew_address(dev, rtnl);
     }
 
@@ -481,12 +482,5 @@ pub(crate) fn rejoin(dev: &Device<Interface>) {
 pub(crate) fn set_mtu(dev: &Device<Interface>, mtu: u32, limit: u32) {
     if let Some(tx) = dev.lock_tx().as_mut() {
         tx.ud.ring.set_mtu(mtu.min(limit));
-    }
-}
-
-/// The extensions were switched on or off.
-fn set_extensions(dev: &Device<Interface>, on: bool) {
-    if let Some(tx) = dev.lock_tx().as_mut() {
-        tx.ud.ring.set_extensions(on);
     }
 }

@@ -55,7 +55,7 @@ pub(crate) fn run(dev: &Device<Interface>) {
             let Some(rc) = &tx.rc else {
                 return;
             };
-            (job, rc.connections.rc_context().clone())
+            (job, rc.connections.rc_context.clone())
         };
         match job {
             Job::Ask(wanted, room) => ask(dev, &rc_context, &wanted, room),

@@ -263,14 +263,14 @@ fn show_connections(dev: &Device<Interface>, out: &SeqFile) -> Result {
         for channel in connections.iter() {
             let (machine, rc) = (&channel.machine, channel.machine.present());
             let rc = rc.map(|rc| &**rc);
-            let address = *channel.address();
-            let mut row = Connection::new(address, channel.number(), machine.state(), rc, now);
+            let (address, number) = (channel.address, channel.number);
+            let mut row = Connection::new(address, number, machine.state(), rc, now);
             row.mtu = channel.terms.mtu;
             row.waiting = channel.backlog.len();
             row.may_send = rc.map_or(0, |rc| rc.flow.credit_limit().wrapping_sub(channel.sent));
             let _ = rows.push_within_capacity(row);
             if let Some((_, rc)) = machine.offer() {
-                let row = Connection::new(address, channel.number(), "offered", Some(rc), now);
+                let row = Connection::new(address, number, "offered", Some(rc), now);
                 let _ = rows.push_within_capacity(row);
             }
         }
@@ -306,7 +306,7 @@ fn show_device(dev: &Device<Interface>, out: &SeqFile) -> Result {
     let connections = guard
         .as_ref()
         .and_then(|tx| Some(&tx.rc.as_ref()?.connections));
-    let buffers = connections.map_or(0, |connections| connections.rc_context().intake.max_wr());
+    let buffers = connections.map_or(0, |connections| connections.rc_context.intake.max_wr());
     drop(guard);
     seq_print!(out, "device connections ending limit buffers\n");
     port.shared()

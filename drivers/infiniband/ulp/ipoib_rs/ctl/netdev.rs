@@ -65,8 +65,8 @@ impl Driver for Interface {
         let this = dev.data();
         let attributes = this.port.attributes(rtnl);
         let verbs = Verbs::new(dev, rtnl)?;
-        let sg = verbs.max_sge() > 1;
-        let qpn = verbs.qpn();
+        let sg = verbs.max_sge > 1;
+        let qpn = verbs.qpn;
         if this.is_connected() {
             Self::check_connected(dev, &verbs)?;
         }

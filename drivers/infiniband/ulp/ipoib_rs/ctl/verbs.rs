@@ -60,13 +60,16 @@ pub(crate) struct Verbs {
     pub(super) listeners: KVec<Listener<ConnListener>>,
     pub(super) rx: Napi<RxPoll>,
     pub(super) tx: Napi<TxPoll>,
+    /// Properties for which the rings were made, while the interface is up.
     pub(super) running: Option<Running>,
     /// None from when one did not reset until the next start.
     pub(super) qp: Option<Arc<UdQp>>,
     /// The CQ of what connections receive, while the interface is up.
     pub(super) messages_cq: Option<Arc<Cq>>,
     pub(super) pd: Arc<Pd>,
+    /// Our QPN.
     pub(super) qpn: Qpn,
+    /// The most elements of a send.
     pub(super) max_sge: u32,
     pub(super) vectors: Vectors,
 }
@@ -210,11 +213,6 @@ impl Verbs {
         Ok(qp)
     }
 
-    /// Sets how many frames a receive poll takes at a time.
-    pub(crate) fn set_budget(&self, budget: u32) {
-        self.rx.set_budget(budget);
-    }
-
     /// Changes how the completions of received frames are reported, from `before`.
     ///
     /// # Errors
@@ -233,21 +231,6 @@ impl Verbs {
             })?;
         }
         Ok(())
-    }
-
-    /// Our QPN.
-    pub(crate) fn qpn(&self) -> Qpn {
-        self.qpn
-    }
-
-    /// The most elements of a send.
-    pub(crate) fn max_sge(&self) -> u32 {
-        self.max_sge
-    }
-
-    /// Properties for which the rings were made, while the interface is up.
-    pub(crate) fn running(&self) -> Option<Running> {
-        self.running
     }
 
     /// Notes whether the port lacks our GID. Says whether it lacked it the last time.

@@ -536,7 +536,7 @@ impl Tx {
             if !ring.room_or_wait(channel) {
                 return;
             }
-            let address = *channel.address();
+            let address = channel.address;
             let Some(mut skb) = channel.backlog.pop() else {
                 return;
             };

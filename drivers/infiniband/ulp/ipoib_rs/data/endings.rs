@@ -26,7 +26,7 @@ impl Tx {
             let Some(channel) = self.connections().and_then(|c| c.channel_at(at)) else {
                 break;
             };
-            let address = *channel.address();
+            let address = channel.address;
             let Some(mut skb) = channel.backlog.pop() else {
                 break;
             };

@@ -27,7 +27,8 @@ const STUCK_MS: u64 = 5_000;
 pub(crate) struct Channel {
     /// The peer's address, as the peer announces it.
     pub(crate) address: HwAddr,
-    pub(super) number: u8,
+    /// Which of several connections to it.
+    pub(crate) number: u8,
     pub(crate) machine: Connection<Arc<Conn>>,
     pub(crate) terms: Negotiated,
     /// Terms of the connection that the peer has yet to confirm.
@@ -73,16 +74,6 @@ impl Channel {
             stop: QueueStop::NONE,
             wanted_until: 0,
         }
-    }
-
-    /// The address of the peer.
-    pub(crate) fn address(&self) -> &HwAddr {
-        &self.address
-    }
-
-    /// Which of several connections to it.
-    pub(crate) fn number(&self) -> u8 {
-        self.number
     }
 
     /// A connection begins. Frames that wait have no more time for that: it may take none of them.

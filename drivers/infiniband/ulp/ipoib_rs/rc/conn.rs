@@ -120,7 +120,7 @@ pub(crate) struct Conn {
     pub(crate) since: u64,
     /// It counts as established; the transmit lock protects it.
     established: Atomic<bool>,
-    permit: Arc<Permit>,
+    pub(super) permit: Arc<Permit>,
 }
 
 /// Cause of a connection's end.
@@ -208,11 +208,6 @@ impl Conn {
             permit,
         };
         Ok(Arc::new(rc, GFP_KERNEL)?)
-    }
-
-    /// Nobody uses it any more: it will make room.
-    pub(crate) fn mark_ending(&self) {
-        self.permit.mark_ending();
     }
 
     /// Emits the tracepoint of connections.

@@ -51,7 +51,8 @@ pub(crate) struct Connections {
     /// Room for all, when the interface goes down.
     all: KVec<Arc<Conn>>,
     pool: Pool,
-    pub(super) rc_context: Arc<RcContext>,
+    /// Objects that all connections share.
+    pub(crate) rc_context: Arc<RcContext>,
     pub(crate) counters: Arc<Counters>,
     own: HwAddr,
     /// The most connections there may be in channels.
@@ -134,13 +135,7 @@ impl Connections {
             channels.push(None, GFP_KERNEL)?;
         }
         let own = HwAddr::new(Flags::NONE, rc_context.qpn, rc_context.gid);
-        let settings = &rc_context.settings;
-        let (cap, per_peer, idle_ms) = (
-            settings.rc_max_connections() as usize,
-            settings.rc_max_qps(),
-            u64::from(settings.rc_idle_s()) * 1_000,
-        );
-        Ok(Self {
+        let mut connections = Self {
             channels,
             senders: Senders::new()?,
             ended: Endings::new(MOST)?,
@@ -149,17 +144,19 @@ impl Connections {
             rc_context,
             counters,
             own,
-            cap,
+            cap: 0,
             number: quota.number(),
             quota,
-            per_peer,
-            idle_ms,
+            per_peer: 0,
+            idle_ms: 0,
             tried: Tried::default(),
             turn: 0,
-        })
+        };
+        connections.settings_changed();
+        Ok(connections)
     }
 
-    /// Reads what can be tuned once more.
+    /// Reads what can be tuned.
     pub(crate) fn settings_changed(&mut self) {
         let settings = &self.rc_context.settings;
         self.cap = settings.rc_max_connections() as usize;
@@ -168,11 +165,6 @@ impl Connections {
         for channel in self.channels.iter_mut().flatten() {
             channel.machine.set_idle(self.idle_ms);
         }
-    }
-
-    /// Objects that all connections share.
-    pub(crate) fn rc_context(&self) -> &Arc<RcContext> {
-        &self.rc_context
     }
 
     /// The channel at a place that a path remembers, if it is still that peer's of that number.
@@ -303,7 +295,7 @@ impl Connections {
     pub(crate) fn end(&mut self, rc: Arc<Conn>, cause: Cause) {
         rc.conclude(cause);
         let width = rc.width;
-        rc.mark_ending();
+        rc.permit.mark_ending();
         // `take_room` sees to it that there is room. If there is none, it is destroyed as it is.
         if self.ended.add(rc).is_none() {
             self.pool.give_back(width);
