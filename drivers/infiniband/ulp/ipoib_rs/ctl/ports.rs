@@ -32,14 +32,16 @@ struct Entry {
 /// All ports that an interface can use.
 static PORTS: RtnlCell<KVec<Entry>> = RtnlCell::new(KVec::new());
 
-/// The interfaces on a port.
-fn interfaces_of<'a>(
-    port: &Arc<Port>,
-    rtnl: &'a mut Rtnl,
-) -> Option<&'a mut KVec<OwnedDevice<Interface>>> {
-    let entries = PORTS.get(rtnl).iter_mut();
-    let mut found = entries.filter(|entry| Arc::ptr_eq(&entry.port, port));
-    found.next().map(|entry| &mut entry.interfaces)
+/// The entry of a port.
+fn entry_of<'a>(port: &Arc<Port>, rtnl: &'a mut Rtnl) -> Option<&'a mut Entry> {
+    let mut entries = PORTS.get(rtnl).iter_mut();
+    entries.find(|entry| Arc::ptr_eq(&entry.port, port))
+}
+
+/// Walks over the interfaces on all ports.
+fn interfaces(rtnl: &mut Rtnl) -> impl Iterator<Item = &OwnedDevice<Interface>> {
+    let entries = PORTS.get(rtnl).iter();
+    entries.flat_map(|entry| entry.interfaces.iter())
 }
 
 /// Adds an interface to those of its port, which are told of changes.
@@ -48,11 +50,7 @@ fn interfaces_of<'a>(
 ///
 /// `ENOMEM`; `ENODEV` if the port is gone.
 pub(crate) fn add(dev: &Device<Interface>, rtnl: &mut Rtnl) -> Result {
-    let port = &dev.data().get_ref().port;
-    let mut entries = PORTS.get(rtnl).iter_mut();
-    let entry = entries
-        .find(|entry| Arc::ptr_eq(&entry.port, port))
-        .ok_or(ENODEV)?;
+    let entry = entry_of(&dev.data().get_ref().port, rtnl).ok_or(ENODEV)?;
     entry.interfaces.push(dev.get_typed(), GFP_KERNEL)?;
     entry.members.add(dev)
 }
@@ -62,8 +60,7 @@ pub(crate) fn add(dev: &Device<Interface>, rtnl: &mut Rtnl) -> Result {
 pub(crate) fn remove(dev: &Device<Interface>, rtnl: &mut Rtnl) -> bool {
     let this = dev.data();
     let ends = this.origin == Origin::Port && dev.net_ends(rtnl);
-    let mut entries = PORTS.get(rtnl).iter_mut();
-    let Some(entry) = entries.find(|entry| Arc::ptr_eq(&entry.port, &this.port)) else {
+    let Some(entry) = entry_of(&this.port, rtnl) else {
         return false;
     };
     entry.interfaces.retain(|other| !other.is(dev));
@@ -74,9 +71,7 @@ pub(crate) fn remove(dev: &Device<Interface>, rtnl: &mut Rtnl) -> bool {
 
 /// Takes an interface that is to be deleted, each one once.
 pub(crate) fn next_doomed(rtnl: &mut Rtnl) -> Option<OwnedDevice<Interface>> {
-    let entries = PORTS.get(rtnl).iter();
-    let mut interfaces = entries.flat_map(|entry| entry.interfaces.iter());
-    let doomed = interfaces.find(|dev| dev.data().doomed.xchg(false, Relaxed));
+    let doomed = interfaces(rtnl).find(|dev| dev.data().doomed.xchg(false, Relaxed));
     doomed.map(|dev| dev.get_typed())
 }
 
@@ -108,16 +103,13 @@ pub(crate) fn refresh_on(lower: &RawDevice, rtnl: &mut Rtnl) {
 
 /// The interface that `dev` is, if it is one of ours.
 pub(crate) fn own(dev: &RawDevice, rtnl: &mut Rtnl) -> Option<OwnedDevice<Interface>> {
-    let entries = PORTS.get(rtnl).iter();
-    let mut interfaces = entries.flat_map(|entry| entry.interfaces.iter());
-    let own = interfaces.find(|own| own.is(dev));
+    let own = interfaces(rtnl).find(|own| own.is(dev));
     own.map(|own| own.get_typed())
 }
 
 /// Tells the P_Key children of `parent`, if it has any, what its index is.
 pub(crate) fn note_ifindex(parent: &RawDevice, rtnl: &mut Rtnl) {
-    let entries = PORTS.get(rtnl).iter();
-    for child in entries.flat_map(|entry| entry.interfaces.iter()) {
+    for child in interfaces(rtnl) {
         child.data().note_parent_ifindex(parent);
     }
 }
@@ -125,11 +117,7 @@ pub(crate) fn note_ifindex(parent: &RawDevice, rtnl: &mut Rtnl) {
 /// The P_Key children of `parent`, if that is an interface of ours. Where memory is short, not all of them.
 pub(crate) fn children_of(parent: &RawDevice, rtnl: &mut Rtnl) -> KVec<OwnedDevice<Interface>> {
     let mut children = KVec::new();
-    let interfaces = PORTS
-        .get(rtnl)
-        .iter()
-        .flat_map(|entry| entry.interfaces.iter());
-    for child in interfaces.filter(|dev| dev.data().is_child_of(parent)) {
+    for child in interfaces(rtnl).filter(|dev| dev.data().is_child_of(parent)) {
         if children.push(child.get_typed(), GFP_KERNEL).is_err() {
             break;
         }
@@ -143,8 +131,8 @@ pub(crate) fn for_each_beside(
     rtnl: &mut Rtnl,
     f: &mut dyn FnMut(&Device<Interface>),
 ) {
-    if let Some(interfaces) = interfaces_of(&dev.data().port, rtnl) {
-        interfaces.iter().for_each(|dev| f(dev));
+    if let Some(entry) = entry_of(&dev.data().get_ref().port, rtnl) {
+        entry.interfaces.iter().for_each(|dev| f(dev));
     }
 }
 
@@ -233,8 +221,8 @@ pub(crate) fn refresh(device: &RdmaDevice) -> Result {
         let moved = port.update();
         let mut rtnl = Rtnl::lock();
         let mut told = KVec::new();
-        let interfaces = interfaces_of(&port, &mut rtnl);
-        let mut interfaces = interfaces.into_iter().flat_map(|list| list.iter());
+        let entry = entry_of(&port, &mut rtnl);
+        let mut interfaces = entry.into_iter().flat_map(|entry| entry.interfaces.iter());
         let result: Result =
             interfaces.try_for_each(|dev| Ok(told.push(dev.get_typed(), GFP_KERNEL)?));
         for dev in told {
