@@ -55,42 +55,6 @@ pub(crate) struct CopiedSource {
     pub(crate) idle_ms: u64,
 }
 
-/// Copies of what is known about all sources.
-pub(crate) struct Copied(KVVec<CopiedSource>);
-
-impl Copied {
-    /// With room for `room` sources.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn new(room: usize) -> Result<Self> {
-        Ok(Self(KVVec::with_capacity(room, GFP_KERNEL)?))
-    }
-
-    /// Copies the sources of `order`, as many as there is room for.
-    pub(crate) fn note(&mut self, order: &Order) {
-        let now = clock::now_ms();
-        for (address, source) in order.sources.iter() {
-            let row = CopiedSource {
-                address: *address,
-                counts: *source.window().counts(),
-                holding: source.window().held(),
-                established: source.is_established(),
-                idle_ms: source.idle_for(now),
-            };
-            if self.0.push_within_capacity(row).is_err() {
-                break;
-            }
-        }
-    }
-
-    /// The copies.
-    pub(crate) fn rows(&self) -> &[CopiedSource] {
-        &self.0
-    }
-}
-
 /// Passes frames up from the poll; true if it is a single one that came with no others.
 struct Up<'a, 'b>(&'a Context<'b>, bool);
 
@@ -157,6 +121,23 @@ impl Order {
             unordered: 0,
             alone: false,
         })
+    }
+
+    /// Copies what is known about the sources, as many as there is room for.
+    pub(crate) fn note_sources(&self, rows: &mut KVVec<CopiedSource>) {
+        let now = clock::now_ms();
+        for (address, source) in self.sources.iter() {
+            let row = CopiedSource {
+                address: *address,
+                counts: *source.window().counts(),
+                holding: source.window().held(),
+                established: source.is_established(),
+                idle_ms: source.idle_for(now),
+            };
+            if rows.push_within_capacity(row).is_err() {
+                break;
+            }
+        }
     }
 
     /// A poll begins.

@@ -19,7 +19,6 @@ use kernel::seq_print;
 use kernel::str::{BStr, CStr};
 
 use crate::base::interface::Interface;
-use crate::base::order::Copied;
 use crate::data::rx;
 use crate::rc::conn::Conn;
 use crate::rc::table::MOST;
@@ -32,12 +31,11 @@ const SPARE: usize = 16;
 /// one.
 fn show_sources(dev: &Device<Interface>, out: &SeqFile) -> Result {
     let known = dev.data().counters.sequence.sources.get();
-    let room = usize::try_from(known)?.saturating_add(SPARE);
-    let mut sources = Copied::new(room)?;
+    let mut sources = with_room(usize::try_from(known)?)?;
     let mut gids = with_room(MOST)?;
     // None while the interface is down.
     let _ = rx::ask(dev, |poll| {
-        sources.note(poll.order());
+        poll.order().note_sources(&mut sources);
         if let Some(connections) = poll.connections() {
             connections.note_gids(&mut gids);
         }
@@ -47,7 +45,7 @@ fn show_sources(dev: &Device<Interface>, out: &SeqFile) -> Result {
         "gid qpn in_order reordered late held filled moved timed_out duplicates resyncs \
          holding established idle_ms\n"
     );
-    for row in sources.rows() {
+    for row in &sources {
         let gid = gids.iter().find(|(source, _)| *source == row.address);
         let gid = gid.map_or(row.address.gid(), |(_, gid)| *gid);
         seq_print!(out, "{gid} {}", row.address.qpn());
