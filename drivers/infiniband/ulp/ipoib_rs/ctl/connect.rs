@@ -269,7 +269,9 @@ impl ConnId {
         self.ended(found, found.end(), Cause::Broken);
     }
 
-    fn log_failure(&self, what: &str) {
+    /// The peer does not take our request.
+    fn failed(&self, found: &Found, what: &str) {
+        self.counters().failed.add_shared(1);
         netdev_log!(
             &self.dev,
             Info,
@@ -278,6 +280,7 @@ impl ConnId {
             self.peer.gid(),
             self.peer.qpn()
         );
+        self.ended(found, found.end(), Cause::Broken);
     }
 }
 
@@ -303,16 +306,10 @@ impl CmHandler for ConnId {
                 if refusal == Some(Refusal::Crossing) {
                     self.ended(&found, End::Yielded, Cause::Replaced);
                 } else {
-                    self.counters().failed.add_shared(1);
-                    self.log_failure("refused");
-                    self.ended(&found, found.end(), Cause::Broken);
+                    self.failed(&found, "refused");
                 }
             }
-            CmEvent::NoAnswer => {
-                self.counters().failed.add_shared(1);
-                self.log_failure("no answer");
-                self.ended(&found, found.end(), Cause::Broken);
-            }
+            CmEvent::NoAnswer => self.failed(&found, "no answer"),
             CmEvent::Disconnected => self.ended(&found, found.end(), Cause::Disconnected),
             CmEvent::Over => self.ended(&found, found.end(), Cause::Broken),
         }

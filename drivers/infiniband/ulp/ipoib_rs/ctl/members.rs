@@ -59,10 +59,7 @@ impl Members {
     pub(crate) fn find(&self, sought: &Sought<'_>) -> Option<Found> {
         let list = self.list.lock();
         let mut fitting = list.iter().filter(|dev| fits(dev, sought));
-        let by_address = list
-            .iter()
-            .filter(|dev| fits(dev, sought))
-            .find_map(|dev| sought.with_address(dev));
+        let by_address = fitting.clone().find_map(|dev| sought.with_address(dev));
         if by_address.is_some() || !params::replace() {
             return by_address;
         }
