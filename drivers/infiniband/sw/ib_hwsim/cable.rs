@@ -119,14 +119,12 @@ impl Cable {
             GFP_KERNEL,
         )?;
         let carrier = BhWork::new(trigger, wire.clone())?;
-        let link = |peer: &Node, port, side| Link {
-            peer: peer.clone(),
-            port,
-            wire: wire.clone(),
-            side,
+        let link = |side| {
+            let wire = wire.clone();
+            Link { wire, side }
         };
-        a.connect(a_port, link(b, b_port, 0))?;
-        if let Err(e) = b.connect(b_port, link(a, a_port, 1)) {
+        a.connect(a_port, link(0))?;
+        if let Err(e) = b.connect(b_port, link(1)) {
             a.disconnect(a_port);
             return Err(e);
         }

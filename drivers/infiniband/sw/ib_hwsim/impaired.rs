@@ -15,28 +15,19 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
 use rdma_provider::{now, Payload, Trigger};
 
-use crate::cable::Wire;
 use crate::in_flight::{room, Direction, InFlight, PacketCopy};
-use crate::node::MAX_HOPS;
+use crate::node::{Link, MAX_HOPS};
 
 /// The faults of a cable, and the packets that are on it.
 #[pin_data]
 pub(crate) struct Pipes {
-    /// True if packets of each direction have to go by [`Impaired::send`].
+    /// True if packets of each direction have to go by [`Link::send`].
     impaired: [Atomic<bool>; 2],
     /// No other lock is taken under its lock.
     #[pin]
     directions: SpinLockIrq<[Direction; 2]>,
     /// Schedules the cable's job.
     trigger: Arc<Trigger>,
-}
-
-/// A direction of a cable that has faults.
-#[derive(Clone)]
-pub(crate) struct Impaired {
-    pub(crate) wire: Arc<Wire>,
-    /// The end at which packets enter the cable.
-    pub(crate) side: usize,
 }
 
 impl Pipes {
@@ -57,7 +48,7 @@ impl Pipes {
         }))
     }
 
-    /// Returns true if packets that enter at an end have to go by [`Impaired::send`].
+    /// Returns true if packets that enter at an end have to go by [`Link::send`].
     #[inline]
     pub(crate) fn is_impaired(&self, side: usize) -> bool {
         self.impaired[side & 1].load(Relaxed)
@@ -157,7 +148,8 @@ enum Decision {
     Arrives([Option<(Arrival, Option<KBox<PacketCopy>>)>; 2], bool),
 }
 
-impl Impaired {
+/// Of a cable that has faults.
+impl Link {
     /// Sends a packet, or a run of packets, of which the payload is copied. Each packet may be lost. All are if they have
     /// passed so many cables with faults that they must be going round in circles. If the payload cannot be read,
     /// nothing leaves, and `Payload::is_cut_off` says so.

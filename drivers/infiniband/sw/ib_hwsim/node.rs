@@ -8,7 +8,6 @@ use kernel::sync::Arc;
 
 use crate::cable::Wire;
 use crate::host::Host;
-use crate::impaired::Impaired;
 use crate::stats::{Stats, View};
 use crate::switch::Switch;
 use crate::trunk::Trunk;
@@ -34,14 +33,17 @@ pub(crate) enum Node {
 /// A cable, as one of the ports that it connects sees it.
 #[derive(Clone)]
 pub(crate) struct Link {
-    /// Node at the other end.
-    pub(crate) peer: Node,
-    /// Port there.
-    pub(crate) port: u8,
     /// The cable.
     pub(crate) wire: Arc<Wire>,
-    /// The end of it at that port.
+    /// The end of it at that port, where packets enter the cable.
     pub(crate) side: usize,
+}
+
+impl Link {
+    /// The other end.
+    pub(crate) fn peer(&self) -> &End {
+        self.wire.end(1 - self.side)
+    }
 }
 
 /// The way of a packet that leaves by a port.
@@ -49,7 +51,7 @@ pub(crate) enum NextHop {
     /// To the other end of the cable, at once.
     End(End),
     /// By a cable that has faults.
-    Impaired(Impaired),
+    Impaired(Link),
 }
 
 /// Cables of a node, by the number of the port.
@@ -82,22 +84,19 @@ impl Links {
     pub(crate) fn next_hop(&self, port: u8) -> Option<NextHop> {
         let link = self.get(port)?;
         if link.wire.pipes().is_impaired(link.side) {
-            return Some(NextHop::Impaired(Impaired {
-                wire: link.wire.clone(),
-                side: link.side,
-            }));
+            return Some(NextHop::Impaired(link.clone()));
         }
-        Some(NextHop::End((link.peer.clone(), link.port)))
+        Some(NextHop::End(link.peer().clone()))
     }
 
     /// Ports whose cables lead to the switch that the cable of this one leads to, and this one. None if it leads to
     /// no switch.
     pub(crate) fn parallel(&self, port: u8) -> PortMask {
-        let Some(Node::Switch(neighbour)) = self.get(port).map(|link| &link.peer) else {
+        let Some((Node::Switch(neighbour), _)) = self.get(port).map(Link::peer) else {
             return PortMask::new(0);
         };
-        let leads_there = |link: &Option<Link>| match link.as_ref().map(|link| &link.peer) {
-            Some(Node::Switch(switch)) => Arc::ptr_eq(switch, neighbour),
+        let leads_there = |link: &Option<Link>| match link.as_ref().map(Link::peer) {
+            Some((Node::Switch(switch), _)) => Arc::ptr_eq(switch, neighbour),
             _ => false,
         };
         let bits = (1..)

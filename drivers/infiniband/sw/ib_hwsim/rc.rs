@@ -12,8 +12,7 @@ use rdma_provider::{now, Arrival, Delivery, Kind, Path, Payload, Qp, Refused, Wa
 use crate::capture::Capture;
 use crate::deliver::grh;
 use crate::host::Host;
-use crate::impaired::Impaired;
-use crate::node::{End, NextHop, Node, MAX_HOPS};
+use crate::node::{End, Link, NextHop, Node, MAX_HOPS};
 use crate::switch::Step;
 use crate::trunk::Trunk;
 
@@ -280,7 +279,7 @@ fn deliver(
 /// A cable that takes copies of packets, which go on later, or elsewhere.
 enum Exit {
     /// A cable with faults.
-    Impaired(Impaired),
+    Impaired(Link),
     /// A cable to another kernel.
     Trunk(Arc<Trunk>),
 }

@@ -85,7 +85,8 @@ impl Trunk {
     /// Any. Hold no lock of a node's.
     fn waiting(&self) -> Option<LinkOffer> {
         let link = self.managed.lock().links.get(1).cloned()?;
-        let offer = link.peer.offer(link.port)?;
+        let (peer, port) = link.peer();
+        let offer = peer.offer(*port)?;
         self.carries(&offer)
             .then(|| offer.limited(link.wire.limits()))
     }

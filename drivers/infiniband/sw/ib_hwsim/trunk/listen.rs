@@ -11,7 +11,6 @@ use rdma_provider::{now, Payload, Wakeups};
 use super::counters::Counted;
 use super::Trunk;
 use crate::carry::enter;
-use crate::node::Link;
 
 impl Trunk {
     fn take_hello(&self, from: Address, header: &Header, hello: &Hello) {
@@ -56,10 +55,10 @@ impl Trunk {
         if ask {
             self.trigger.schedule();
         }
-        if let Some(Link { peer, port, .. }) = link {
-            let mut wakeups = Wakeups::new();
+        if let Some(link) = link {
+            let (end, mut wakeups) = (link.peer().clone(), Wakeups::new());
             Payload::with(payload, |payload| {
-                enter((peer, port), 0, &parsed.packet, payload, &mut wakeups);
+                enter(end, 0, &parsed.packet, payload, &mut wakeups);
             });
         }
     }
