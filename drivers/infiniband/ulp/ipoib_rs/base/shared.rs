@@ -20,7 +20,7 @@ pub(crate) struct Shared {
     /// How many interfaces have got vectors.
     served: Atomic<u32>,
     /// Asks the administrators of InfiniBand subnets.
-    sa: Arc<SaClient>,
+    pub(crate) sa: Arc<SaClient>,
 }
 
 struct Name {
@@ -56,11 +56,6 @@ impl Shared {
             }),
             GFP_KERNEL,
         )
-    }
-
-    /// The user of subnet administrators.
-    pub(crate) fn sa(&self) -> &Arc<SaClient> {
-        &self.sa
     }
 
     /// The device has another name.

@@ -136,7 +136,7 @@ impl Verbs {
         let quota = this.port.quota().clone();
         let connections = Connections::new(rc_context.clone(), counters.clone(), buffers, quota)?;
         let ring = RcRing::new(sender, counters.clone())?;
-        let shared = ring.shared().clone();
+        let shared = ring.shared.clone();
         parts.done = Some(RcDone {
             completions,
             shared: shared.clone(),

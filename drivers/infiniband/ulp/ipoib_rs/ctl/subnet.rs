@@ -116,7 +116,7 @@ pub(super) fn join(
         },
         like: like.map(|(record, _)| record),
     };
-    let client = this.port.shared().sa();
+    let client = &this.port.shared().sa;
     let join = Join::new(client, &request, endpoint.notify.clone())?;
     subnet.joining(Joining {
         mgid,

@@ -432,9 +432,6 @@ impl Tx {
             return Err(ECANCELED);
         }
         channel.begin(terms);
-        if let Some(rc) = channel.machine.present() {
-            rc.establish();
-        }
         self.service(dev);
         Ok(())
     }
@@ -465,7 +462,7 @@ impl Tx {
         let Some(rc) = &mut self.rc else {
             return;
         };
-        rc.ring.shared().end_stall();
+        rc.ring.shared.end_stall();
         // Pairs with the barrier where the NAPIs look at it.
         smp_mb(Full);
         let count = rc.connections.channels.len();
@@ -487,9 +484,9 @@ impl Tx {
         self.ud.ring.hold = false;
         self.flush(dev);
         if let Some(RcTx { connections, ring }) = &mut self.rc {
-            let blocked = ring.shared().is_blocked();
+            let blocked = ring.shared.is_blocked();
             if blocked && !connections.update_stops(now) {
-                ring.shared().end_block();
+                ring.shared.end_block();
                 // Pairs with the barrier in `TxPoll::poll`: either that sees that nothing keeps the queue
                 // stopped, or we see the room.
                 smp_mb(Full);

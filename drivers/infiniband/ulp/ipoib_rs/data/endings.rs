@@ -77,7 +77,7 @@ impl Tx {
         }
         // Others are not to wait for those that are slow.
         if let Some(rc) = self.rc.as_ref().filter(|_| slow) {
-            rc.ring.shared().ask_sweep();
+            rc.ring.shared.ask_sweep();
             self.ud.ring.wake_completions();
             self.service(dev);
         }
@@ -186,7 +186,7 @@ impl Tx {
         connections.over(rc);
         rc.trace("over", "gone");
         if rc.lane.in_flight() > 0 {
-            ring.shared().ask_sweep();
+            ring.shared.ask_sweep();
             self.ud.ring.wake_completions();
         }
     }

@@ -174,9 +174,6 @@ impl Connections {
         let needless = match channel.machine.proven(ticket, now) {
             Proven::Up(before) => {
                 channel.begin(channel.offered);
-                if let Some(rc) = channel.machine.present() {
-                    rc.establish();
-                }
                 before
             }
             Proven::Crossed(rc) => Some(rc),

@@ -84,6 +84,9 @@ impl Channel {
         self.seen = 0;
         self.completed = 0;
         self.sent = 0;
+        if let Some(rc) = self.machine.present() {
+            rc.establish();
+        }
     }
 
     /// Returns true if there is a connection, or we want one, whatever the peer asks for.

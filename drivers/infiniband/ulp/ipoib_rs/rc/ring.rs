@@ -26,7 +26,8 @@ use crate::ud::ring::{refusal, UdRing};
 /// The producing half of the ring that connections send by, with its accounting.
 pub(crate) struct RcRing {
     pub(crate) sender: RcSender,
-    pub(super) shared: Arc<Shared>,
+    /// Notes to the NAPIs.
+    pub(crate) shared: Arc<Shared>,
     counters: Arc<Counters>,
 }
 
@@ -42,11 +43,6 @@ impl RcRing {
             shared: Arc::new(Shared::new(), GFP_KERNEL)?,
             counters,
         })
-    }
-
-    /// Notes to the NAPIs.
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
     }
 
     pub(super) fn counters(&self) -> &ConnectedTx {
