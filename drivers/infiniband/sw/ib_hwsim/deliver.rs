@@ -101,7 +101,7 @@ pub(crate) fn arrive(host: &Host, incoming: Incoming<'_>, wakeups: &mut Wakeups)
             }
         }
         if receivers != 1 {
-            host.managed.lock().stats.copied(port, packet, receivers);
+            host.managed.lock().stats.of(port).copied(packet, receivers);
         }
     } else {
         let qp = host.qps.lock().find(packet.dest_qp, port);
@@ -140,7 +140,7 @@ fn hand_over(host: &Host, qp: &Arc<Qp>, incoming: Incoming<'_>, wakeups: &mut Wa
         } else {
             0
         };
-        managed.stats.delivered(number, packet);
+        managed.stats.of(number).delivered(packet);
         let (network, route) = header(packet);
         Ok(Meta {
             src_qp,

@@ -48,7 +48,7 @@ impl Managed {
         self.stats.sent(port, packet, src_qp);
         let way = self.links.next_hop(port);
         if way.is_none() {
-            self.stats.lost(port, packet.packets());
+            self.stats.of(port).lost(packet.packets());
         }
         way
     }
@@ -56,7 +56,7 @@ impl Managed {
     /// Counts packets that a port cannot send.
     pub(crate) fn unsent(&mut self, port: u8, n: u32) {
         self.hca.count(port, Counted::Discarded);
-        self.stats.unsent(port, n);
+        self.stats.of(port).unsent(n);
     }
 }
 
@@ -202,7 +202,7 @@ impl Host {
             if by_wire {
                 managed.stats.received(port, packet);
             } else {
-                managed.stats.own(port, packet);
+                managed.stats.of(port).own(packet);
             }
             if let Err(reason) = port_accepts(&managed.hca, port, packet) {
                 managed.discard(port, reason, packet);
@@ -245,7 +245,7 @@ impl Host {
     /// Counts a packet that a queue pair had accepted, and could not complete.
     pub(crate) fn take_back(&self, port: u8, reason: Discard, packet: &Packet) {
         let managed = &mut *self.managed.lock();
-        managed.stats.not_delivered(port, packet);
+        managed.stats.of(port).not_delivered(packet);
         managed.discard(port, reason, packet);
     }
 

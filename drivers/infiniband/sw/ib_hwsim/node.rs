@@ -189,12 +189,12 @@ impl Node {
 
     /// Counts packets that have left by a port, and come to no other.
     pub(crate) fn lost(&self, port: u8, n: u32) {
-        self.stats(|stats| stats.lost(port, n));
+        self.stats(|stats| stats.of(port).lost(n));
     }
 
     /// Counts a packet that has left by a port, and comes to the other end twice.
     pub(crate) fn doubled(&self, port: u8) {
-        self.stats(|stats| stats.doubled(port));
+        self.stats(|stats| stats.of(port).doubled());
     }
 
     /// A port and its tallies; `None` if there is no such port.

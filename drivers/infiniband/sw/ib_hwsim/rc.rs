@@ -391,6 +391,6 @@ fn check(host: &Host, port: u8, path: &Path, packet: &Packet) -> Result<(), Disc
         route: route.map(|route| (route.sgid_index, Gid::from_bytes(route.dgid))),
     };
     rc::peer::accepts(port, &peer, packet)?;
-    managed.stats.delivered(number, packet);
+    managed.stats.of(number).delivered(packet);
     Ok(())
 }

@@ -11,7 +11,7 @@ use packet_trace::Place;
 pub(crate) struct Stats {
     /// Name in traces: that of the fabric, a slash, and that of the node.
     name: CString,
-    /// By the number of the port, from 0.
+    /// By the number of the port, from 0; the last one is of ports that do not exist.
     ports: KVec<Tally>,
 }
 
@@ -22,7 +22,7 @@ impl Stats {
     ///
     /// `ENOMEM`.
     pub(crate) fn new(name: CString, ports: u8) -> Result<Self> {
-        let ports = KVec::from_elem(Tally::default(), usize::from(ports) + 1, GFP_KERNEL)?;
+        let ports = KVec::from_elem(Tally::default(), usize::from(ports) + 2, GFP_KERNEL)?;
         Ok(Self { name, ports })
     }
 
@@ -31,74 +31,35 @@ impl Stats {
         Place { node, port }
     }
 
-    fn with(&mut self, port: u8, count: impl FnOnce(&mut Tally)) {
-        if let Some(tally) = self.ports.get_mut(usize::from(port)) {
-            count(tally);
-        }
+    /// The tallies of a port.
+    #[inline]
+    pub(crate) fn of(&mut self, port: u8) -> &mut Tally {
+        let last = self.ports.len() - 1;
+        &mut self.ports[usize::from(port).min(last)]
     }
 
     /// A packet leaves by a port. `src_qp` is the sender's queue pair where the packet does not name it.
     pub(crate) fn sent(&mut self, port: u8, packet: &Packet, src_qp: Option<u32>) {
         packet_trace::tx(self.place(port), packet, src_qp);
-        self.with(port, |tally| tally.sent(packet));
+        self.of(port).sent(packet);
     }
 
     /// A packet comes in by a port.
     pub(crate) fn received(&mut self, port: u8, packet: &Packet) {
         packet_trace::rx(self.place(port), packet);
-        self.with(port, |tally| tally.received(packet));
-    }
-
-    /// See [`Tally::own`].
-    pub(crate) fn own(&mut self, port: u8, packet: &Packet) {
-        self.with(port, |tally| tally.own(packet));
-    }
-
-    /// See [`Tally::copied`].
-    pub(crate) fn copied(&mut self, port: u8, packet: &Packet, n: u32) {
-        self.with(port, |tally| tally.copied(packet, n));
-    }
-
-    /// See [`Tally::delivered`].
-    pub(crate) fn delivered(&mut self, port: u8, packet: &Packet) {
-        self.with(port, |tally| tally.delivered(packet));
-    }
-
-    /// See [`Tally::not_delivered`].
-    pub(crate) fn not_delivered(&mut self, port: u8, packet: &Packet) {
-        self.with(port, |tally| tally.not_delivered(packet));
+        self.of(port).received(packet);
     }
 
     /// A packet is dropped at a port.
     pub(crate) fn dropped(&mut self, port: u8, reason: Discard, packet: &Packet) {
         packet_trace::dropped(self.place(port), packet, reason.as_c_str());
-        self.with(port, |tally| tally.dropped(reason, packet));
-    }
-
-    /// See [`Tally::unsent`].
-    pub(crate) fn unsent(&mut self, port: u8, n: u32) {
-        self.with(port, |tally| tally.unsent(n));
-    }
-
-    /// See [`Tally::lost`].
-    pub(crate) fn lost(&mut self, port: u8, n: u32) {
-        self.with(port, |tally| tally.lost(n));
-    }
-
-    /// See [`Tally::doubled`].
-    pub(crate) fn doubled(&mut self, port: u8) {
-        self.with(port, Tally::doubled);
-    }
-
-    /// See [`Tally::trap`].
-    pub(crate) fn trap(&mut self, port: u8) {
-        self.with(port, Tally::trap);
+        self.of(port).dropped(reason, packet);
     }
 
     /// A port's link has gone down, if it was up before.
     pub(crate) fn link_down(&mut self, port: u8, before: Option<PortState>) {
         if before.is_some_and(|state| state != PortState::Down) {
-            self.with(port, Tally::link_down);
+            self.of(port).link_down();
         }
     }
 

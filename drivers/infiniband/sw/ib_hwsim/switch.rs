@@ -49,14 +49,14 @@ impl Managed {
     fn leave(&mut self, port: u8, packets: u32) -> Option<NextHop> {
         let way = self.links.next_hop(port);
         if way.is_none() {
-            self.stats.lost(port, packets);
+            self.stats.of(port).lost(packets);
         }
         way
     }
 
     /// Sends a packet of an agent's by a port.
     fn send(&mut self, port: u8, packet: &Packet) -> Option<NextHop> {
-        self.stats.own(port, packet);
+        self.stats.of(port).own(packet);
         self.stats.sent(port, packet, None);
         self.leave(port, packet.packets())
     }
@@ -180,7 +180,7 @@ impl Switch {
                     return way.map_or(Step::Drop, Step::Out);
                 }
                 Forward::Manage => {
-                    managed.stats.delivered(port, packet);
+                    managed.stats.of(port).delivered(packet);
                     return Step::Manage;
                 }
                 Forward::Flood(ports) => {
@@ -189,11 +189,11 @@ impl Switch {
                         ways += 1;
                         managed.stats.sent(out, packet, None);
                     }
-                    managed.stats.copied(port, packet, ways);
+                    managed.stats.of(port).copied(packet, ways);
                     Step::Flood(ports)
                 }
                 Forward::Drop => {
-                    managed.stats.copied(port, packet, drops);
+                    managed.stats.of(port).copied(packet, drops);
                     Step::Drop
                 }
             }
@@ -212,7 +212,7 @@ impl Switch {
     pub(crate) fn discard(&self, port: u8) {
         let managed = &mut *self.managed.lock();
         managed.switch.count(port, Counted::Discarded);
-        managed.stats.lost(port, 1);
+        managed.stats.of(port).lost(1);
     }
 
     /// Drops a packet that came in by a port with a wrong CRC.

@@ -51,7 +51,7 @@ impl Host {
                 }
                 match managed.hca.trap(port, now, &mut mad) {
                     TrapDue::Send { out, packet } => {
-                        managed.stats.trap(out);
+                        managed.stats.of(out).trap();
                         let sender = managed.hca.port(out);
                         if sender.is_some_and(|port| port.has_lid(packet.dlid)) {
                             (packet, None)

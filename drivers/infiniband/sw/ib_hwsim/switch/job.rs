@@ -20,7 +20,7 @@ impl Job for Switch {
                 TrapDue::Never => return Again::Idle,
                 TrapDue::At(then) => return again_in(then.saturating_sub(now)),
                 TrapDue::Send { out, packet } => {
-                    managed.stats.trap(out);
+                    managed.stats.of(out).trap();
                     (packet, managed.send(out, &packet))
                 }
             }
