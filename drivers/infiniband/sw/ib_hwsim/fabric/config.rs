@@ -29,6 +29,16 @@ pub enum LinkLayer {
     Ethernet,
 }
 
+impl LinkLayer {
+    /// Returns the most entries of the GID table of a port.
+    pub(crate) const fn most_gids(self) -> usize {
+        match self {
+            LinkLayer::InfiniBand => MAX_GUIDS,
+            LinkLayer::Ethernet => MAX_GIDS,
+        }
+    }
+}
+
 /// The constants of an adapter: what firmware and factory give to real ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -79,13 +89,9 @@ impl Config {
         let has_guids = self.node_guid != Guid::NONE
             && first != Guid::NONE
             && (self.ports < 2 || second != Guid::NONE && second != first);
-        let most_gids = match self.link_layer {
-            LinkLayer::InfiniBand => MAX_GUIDS,
-            LinkLayer::Ethernet => MAX_GIDS,
-        };
         (1..=MAX_PORTS).contains(&usize::from(self.ports))
             && (1..=MAX_PKEYS).contains(&usize::from(self.pkeys))
-            && (1..=most_gids).contains(&usize::from(self.guids))
+            && (1..=self.link_layer.most_gids()).contains(&usize::from(self.guids))
             && self.vendor_id >> 24 == 0
             && has_guids
     }

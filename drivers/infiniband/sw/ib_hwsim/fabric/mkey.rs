@@ -38,9 +38,9 @@ impl MKey {
     }
 
     /// Returns the key as Get(PortInfo) with `key` may see it: at protection level 1 only those
-    /// who have it.
-    pub(crate) fn visible_to(&self, key: u64) -> u64 {
-        if self.protection == 0 || self.key == key {
+    /// who have it. The requester of a Set knows the new key.
+    pub(crate) fn visible_to(&self, key: u64, is_set: bool) -> u64 {
+        if is_set || self.protection == 0 || self.key == key {
             self.key
         } else {
             0
@@ -80,8 +80,9 @@ mod tests {
         // level, read without the key, key seen by such a read
         for (level, may_read, seen) in [(0, true, 7), (1, true, 0), (2, false, 0), (3, false, 0)] {
             assert_eq!(key(level).check(8, false), may_read);
-            assert_eq!(key(level).visible_to(8), seen);
-            assert_eq!(key(level).visible_to(7), 7);
+            assert_eq!(key(level).visible_to(8, false), seen);
+            assert_eq!(key(level).visible_to(8, true), 7);
+            assert_eq!(key(level).visible_to(7, false), 7);
             assert!(key(level).check(7, false));
             assert!(key(level).check(7, true));
             assert!(!key(level).check(8, true));

@@ -161,11 +161,8 @@ fn get(
             Some(())
         }
         attribute::PORT_INFO => {
-            // The requester of a Set knows the new key.
-            let shown = match header.method {
-                method::SET => port.m_key.key,
-                _ => port.m_key.visible_to(key),
-            };
+            let is_set = header.method == method::SET;
+            let shown = port.m_key.visible_to(key, is_set);
             portinfo::read(port, ingress, shown, data);
             Some(())
         }

@@ -113,11 +113,8 @@ impl<M: Memory> Switch<M> {
             attribute::PORT_INFO => {
                 let number = valid(port_in_modifier(modifier))?;
                 let port = valid(self.port(number))?;
-                // The requester of a Set knows the new key.
-                let shown = match header.method {
-                    method::SET => port.m_key.key,
-                    _ => port.m_key.visible_to(key),
-                };
+                let is_set = header.method == method::SET;
+                let shown = port.m_key.visible_to(key, is_set);
                 portinfo::read(port, ingress, shown, data);
             }
             attribute::P_KEY_TABLE => {

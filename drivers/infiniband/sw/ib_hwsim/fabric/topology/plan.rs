@@ -8,7 +8,7 @@ use core::ops::RangeInclusive;
 use super::text::{guid, mtu, Device, Ends, Name, Speed, Width};
 use crate::addr::Guid;
 use crate::config::{
-    Config, LinkLayer, SwitchConfig, MAX_GIDS, MAX_GUIDS, MAX_PKEYS, MAX_PORTS, MAX_SWITCH_PORTS,
+    Config, LinkLayer, SwitchConfig, MAX_GIDS, MAX_PKEYS, MAX_PORTS, MAX_SWITCH_PORTS,
 };
 use crate::impair::{Impairment, Impairments, Routing, RoutingSetting};
 use crate::limits::{Limit, Limits};
@@ -216,7 +216,7 @@ impl NodePlan {
                 if self.kind == NodeKind::Switch {
                     return None;
                 }
-                self.gids = u8::try_from(count(text, self.most_gids())?).ok()?;
+                self.gids = u8::try_from(count(text, self.link_layer().most_gids())?).ok()?;
             }
             NodeSetting::Netdev => {
                 let netdevs = Netdevs::parse(text)?;
@@ -247,13 +247,6 @@ impl NodePlan {
         match self.netdevs.count() {
             0 => LinkLayer::InfiniBand,
             _ => LinkLayer::Ethernet,
-        }
-    }
-
-    const fn most_gids(&self) -> usize {
-        match self.link_layer() {
-            LinkLayer::InfiniBand => MAX_GUIDS,
-            LinkLayer::Ethernet => MAX_GIDS,
         }
     }
 
