@@ -58,13 +58,7 @@ pub(super) fn extended_header(terms: &Negotiated, skb: &TxSkb) -> Result<Extende
     if !terms.icrc {
         return Err(Unfit::Plain);
     }
-    let (ether_type, checksum, head) = describe(skb).ok_or(Unfit::Plain)?;
-    let extended = Extended {
-        ether_type,
-        checksum: Some(checksum),
-        gso: None,
-    };
-    extended.encode(head, packet).map_err(|_| Unfit::Plain)
+    encode(skb, packet, None).ok_or(Unfit::Plain)
 }
 
 /// The extended header of a frame of several segments.
@@ -86,25 +80,23 @@ fn large_header(terms: &Negotiated, skb: &TxSkb, packet: usize) -> Result<Extend
         size: gso.size,
         segments: gso.segments,
     };
-    let (ether_type, checksum, head) = describe(skb).ok_or(Unfit::Segment)?;
-    let extended = Extended {
-        ether_type,
-        checksum: Some(checksum),
-        gso: Some(gso),
-    };
-    extended.encode(head, packet).map_err(|_| Unfit::Segment)
+    encode(skb, packet, Some(gso)).ok_or(Unfit::Segment)
 }
 
-/// Parts of an extended header: the packet's type, its checksum, which is to be computed, and its
-/// part in the head.
-fn describe(skb: &TxSkb) -> Option<(EtherType, PartialChecksum, &[u8])> {
+/// The extended header of a packet of so many bytes, whose checksum is to be computed.
+// For every large frame; left to itself, the compiler calls it.
+#[inline(always)]
+fn encode(skb: &TxSkb, packet: usize, gso: Option<Gso>) -> Option<ExtendedHeader> {
     let partial = skb.partial_checksum(ADDR_LEN + Header::LEN)?;
     let head = skb.linear().get(ADDR_LEN..)?;
     let (wire, head) = head.split_first_chunk::<{ Header::LEN }>()?;
-    let ether_type = EtherType(u16::from_be_bytes([wire[0], wire[1]]));
-    let checksum = PartialChecksum {
-        start: partial.start,
-        offset: partial.offset,
+    let extended = Extended {
+        ether_type: EtherType(u16::from_be_bytes([wire[0], wire[1]])),
+        checksum: Some(PartialChecksum {
+            start: partial.start,
+            offset: partial.offset,
+        }),
+        gso,
     };
-    Some((ether_type, checksum, head))
+    extended.encode(head, packet).ok()
 }
