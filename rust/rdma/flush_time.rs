@@ -2,23 +2,26 @@
 
 //! The time that is waited for queue pairs in error.
 
-use kernel::time::{delay::fsleep, Delta};
+use kernel::time::{delay::fsleep, Delta, Instant, Monotonic};
 
 /// Time for queue pairs in error to flush their requests: two seconds, for all that are taken down together.
 pub struct FlushTime {
-    left_ms: u32,
+    begin: Instant<Monotonic>,
+    limit: Delta,
 }
 
 impl FlushTime {
-    /// All of it.
-    pub const fn new() -> Self {
-        Self { left_ms: 2000 }
+    /// All of it, from now on.
+    pub fn new() -> Self {
+        Self::of(2000)
     }
 
-    /// Less of it.
-    #[cfg(CONFIG_KUNIT = "y")]
-    pub(crate) fn of(left_ms: u32) -> Self {
-        Self { left_ms }
+    /// So many milliseconds, from now on.
+    pub(crate) fn of(limit_ms: i64) -> Self {
+        Self {
+            begin: Instant::now(),
+            limit: Delta::from_millis(limit_ms),
+        }
     }
 
     /// Waits for a millisecond, unless the time is over: false.
@@ -27,12 +30,11 @@ impl FlushTime {
     ///
     /// Process context; sleeps.
     pub(crate) fn wait(&mut self) -> bool {
-        let Some(left_ms) = self.left_ms.checked_sub(1) else {
-            return false;
-        };
-        self.left_ms = left_ms;
-        fsleep(Delta::from_millis(1));
-        true
+        let waits = self.begin.elapsed() < self.limit;
+        if waits {
+            fsleep(Delta::from_millis(1));
+        }
+        waits
     }
 }
 
