@@ -402,6 +402,29 @@ scenario! {
     }
 }
 
+const RTNL: &str = include_str!("../../guest/hwsim/roce_devices/rtnl.sh");
+
+scenario! {
+    /// Seven interfaces restart on an HCA that completes nothing, each of which waits for two seconds: others have RTNL in
+    /// between.
+    fn rtnl_is_free_between_interfaces(bed) {
+        let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
+        up(&bed, "", |_| Ok(()))?;
+        let (a, b) = bed.pair()?;
+        ping(a, b)?;
+        for number in 1..7 {
+            b.ok(&format!("ip link add link eth0 name ib{number} type ipoib_rs && ip link set ib{number} up"))?;
+        }
+        write(b, "faults", "hold")?;
+        let longest = b.sh_for(RTNL, &[], Duration::from_secs(60))?.ok()?;
+        let longest = Duration::from_millis(longest.trim().parse()?);
+        ensure!(longest > Duration::from_secs(1) && longest < Duration::from_secs(8), "{longest:?}");
+        write(b, "faults", "clear")?;
+        find(a, b)?;
+        bed.finish()
+    }
+}
+
 /// Counts of a host's RDMA objects.
 pub(super) fn objects(host: &Host) -> Result<String> {
     host.ok(&format!("rdma resource show {}", hca(host)))

@@ -201,6 +201,17 @@ pub(crate) fn find_named(
     found.cloned().ok_or(Missing::Port)
 }
 
+/// Adds the interfaces on a port to a list.
+fn list(port: &Arc<Port>, all: &mut KVec<OwnedDevice<Interface>>, rtnl: &mut Rtnl) -> Result {
+    for dev in entry_of(port, rtnl)
+        .iter()
+        .flat_map(|entry| entry.interfaces.iter())
+    {
+        all.push(dev.get_typed(), GFP_KERNEL)?;
+    }
+    Ok(())
+}
+
 /// Reads the ports of a device, and tells their interfaces.
 ///
 /// # Errors
@@ -219,14 +230,14 @@ pub(crate) fn refresh(device: &RdmaDevice) -> Result {
     }
     for port in ports {
         let moved = port.update();
-        let mut rtnl = Rtnl::lock();
         let mut told = KVec::new();
-        let entry = entry_of(&port, &mut rtnl);
-        let mut interfaces = entry.into_iter().flat_map(|entry| entry.interfaces.iter());
-        let result: Result =
-            interfaces.try_for_each(|dev| Ok(told.push(dev.get_typed(), GFP_KERNEL)?));
+        let result = list(&port, &mut told, &mut Rtnl::lock());
         for dev in told {
-            Interface::port_changed(&dev, moved, &mut rtnl);
+            // Others have RTNL in between: queues that are replaced may take seconds.
+            let mut rtnl = Rtnl::lock();
+            if own(&dev, &mut rtnl).is_some() {
+                Interface::port_changed(&dev, moved, &mut rtnl);
+            }
         }
         if moved && result.is_err() {
             // The others hear of it when this is tried again.
@@ -277,8 +288,9 @@ pub(crate) fn add_ports(
 ///
 /// Without RTNL; sleeps.
 pub(crate) fn forget(device: &RdmaDevice, refresher: &Refresher, quota: &Quota) {
-    let mut rtnl = Rtnl::lock();
     loop {
+        // Others have RTNL in between, as in `refresh()`.
+        let mut rtnl = Rtnl::lock();
         let entries = PORTS.get(&mut rtnl);
         let of_device = |entry: &Entry| entry.port.device().same(device);
         let Some(at) = entries.iter().position(of_device) else {
@@ -290,6 +302,7 @@ pub(crate) fn forget(device: &RdmaDevice, refresher: &Refresher, quota: &Quota) 
             None => drop(entries.remove(at)),
         }
     }
+    let mut rtnl = Rtnl::lock();
     let entries = PORTS.get(&mut rtnl);
     if entries.is_empty() {
         // Nobody drops a static when the module goes, nor the list's memory with it.
