@@ -9,7 +9,7 @@ use super::super::{EXCLUSIVE, Port, hca};
 use super::{Driver, MODES, large_packets, set_mode, up};
 use crate::order::counter;
 use crate::transfer::{Transfer, transfer};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use lab::bed::{Bed, Host};
 use lab::scenario;
 use std::time::Duration;
@@ -207,6 +207,29 @@ fn membership_is(bed: &Bed, members: [&str; 2]) -> Result<()> {
     Ok(())
 }
 
+/// Checks that `a` answers all pings of `b` in Green; else says what was dropped, and what both ends have counted.
+fn green_loses_nothing(a: &Host, b: &Host, peer: Driver) -> Result<()> {
+    // After the last request, ping waits for its interval, or for twice the longest round trip if that is longer. On a busy
+    // machine, a reply takes more than 0.1 s now and then.
+    let ping = "ping -q -c 5 -l 4 -i 1 -W 2 10.3.0.1";
+    let lossless = " 0% packet loss";
+    if peer == Driver::C {
+        // After a reregistration it asks for its paths anew, keeps three frames for each meanwhile, and drops the others.
+        return b.wait_until(&format!("{ping} | grep -q '{lossless}'"), LIMIT);
+    }
+    let mut story = b.ok(&format!("{ping} || true"))?;
+    if story.contains(lossless) {
+        return Ok(());
+    }
+    let tallies = "grep 'dropped_.*: [1-9]' /sys/kernel/debug/ib_hwsim/pair/*/port1 || true";
+    story.push_str(&a.outside().ok(tallies)?);
+    for host in [b, a] {
+        let counters = "ethtool -S ib0.8002 | grep -v ': 0$'; ip neigh show dev ib0.8002; nstat -as 'Icmp*Echo*'";
+        story.push_str(&host.ok(counters)?);
+    }
+    bail!("{story}")
+}
+
 /// Ports become full members, limited ones and none of Blue under a stream in it, which waits meanwhile. One in Green goes on.
 fn memberships_change(bed: &Bed, peer: Driver) -> Result<()> {
     let mut manager = up(
@@ -238,6 +261,11 @@ fn memberships_change(bed: &Bed, peer: Driver) -> Result<()> {
         child(host, driver, 1)?;
         child(host, driver, 2)?;
     }
+    for host in [a, b] {
+        // A window of more datagrams than the receive ring has places overruns that on a busy machine, and pings beside the
+        // stream are lost.
+        host.ok("echo 4096 131072 524288 >/proc/sys/net/ipv4/tcp_rmem")?;
+    }
     let lost = || {
         a.ok("cat /sys/class/net/ib0.8002/carrier_down_count /sys/class/net/ib0/carrier_down_count")
     };
@@ -248,7 +276,12 @@ fn memberships_change(bed: &Bed, peer: Driver) -> Result<()> {
             host.wait_until("ip -o link show ib0.8002 | grep -q LOWER_UP", LIMIT)?;
         }
         membership_is(bed, ["full", "full"])?;
-        b.wait_until("ping -6 -q -c 1 -W 1 fd00:3::1", LIMIT)?;
+        for ping in [
+            "ping -6 -q -c 1 -W 1 fd00:3::1",
+            "ping -q -c 1 -W 1 10.3.0.1",
+        ] {
+            b.wait_until(ping, LIMIT)?;
+        }
         let before = lost()?;
         let streams = [
             Transfer::start(a, b, "10.2.0.2", 1, 15)?,
@@ -259,10 +292,7 @@ fn memberships_change(bed: &Bed, peer: Driver) -> Result<()> {
             manager = start(a, &partitions(members))?;
             let story = || format!("{mode}: {members:?}");
             membership_is(bed, members).with_context(story)?;
-            let text = b
-                .ok("ping -q -c 5 -i 0.1 -W 2 10.3.0.1")
-                .with_context(story)?;
-            ensure!(text.contains(" 0% packet loss"), "{text}");
+            green_loses_nothing(a, b, peer).with_context(story)?;
         }
         for stream in streams {
             stream.finish().with_context(|| mode)?;
@@ -301,7 +331,7 @@ scenario! {
         let (ours, c) = ((Driver::Ours, "connected"), (Driver::C, "datagram"));
         let mut manager = up(&bed, "star 3", "", &[ours, c, ours])?;
         let [a, b, last] = &bed.hosts[..] else {
-            anyhow::bail!("three hosts");
+            bail!("three hosts");
         };
         let mut guids = Vec::new();
         for host in &bed.hosts {
