@@ -532,6 +532,8 @@ mod tests {
         now: u64,
         delivered: [u32; LOG],
         len: usize,
+        /// The note that came last.
+        note: Option<(HwAddr, MsgId, Event, u64)>,
     }
 
     impl Sink<u32> for Log {
@@ -543,6 +545,10 @@ mod tests {
             self.delivered[self.len] = item;
             self.len += 1;
         }
+
+        fn note(&mut self, from: &HwAddr, id: MsgId, event: Event, since: u64) {
+            self.note = Some((*from, id, event, since));
+        }
     }
 
     impl Log {
@@ -551,6 +557,7 @@ mod tests {
                 now: 0,
                 delivered: [0; LOG],
                 len: 0,
+                note: None,
             }
         }
 
@@ -609,10 +616,14 @@ mod tests {
         let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
         let (a, b) = (peer(0x11), peer(0x12));
         establish(&mut sources, &a, 0, &mut log);
+        log.now = 7;
         assert!(sources.receive(frame(&a, id(66), 66), 32, 0, &mut log));
+        assert_eq!(log.note, Some((a, id(66), Event::Held, 7)));
         assert!(!sources.receive(frame(&b, id(500), 500), 32, 0, &mut log));
         assert!(!sources.receive(frame(&b, id(501), 501), 32, 0, &mut log));
+        log.now = 9;
         assert!(!sources.receive(frame(&a, id(65), 65), 32, 0, &mut log));
+        assert_eq!(log.note, Some((a, id(66), Event::Filled, 7)));
         assert_eq!(log.take(), [500, 501, 65, 66]);
         assert_eq!(sources.len(), 2);
         assert_eq!(changes(&mut sources).0.filled, 1);
