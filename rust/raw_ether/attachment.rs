@@ -40,7 +40,8 @@ pub struct Attachment<L: Listen> {
 /// # Invariants
 ///
 /// * `packets` is registered with the network core if, and only if, `attached` is true, or it is being registered or removed
-///   under RTNL. The interface has the device then that it names, by this attachment.
+///   under RTNL, or by `drop` when the notifier is gone. While `attached` is true, the interface's device is the one that
+///   `packets` names, and this attachment has set it.
 /// * Whoever takes the interface's device gives back the reference to it.
 #[pin_data(PinnedDrop)]
 struct Inner<L: Listen> {
@@ -114,7 +115,7 @@ impl<L: Listen> Inner<L> {
             unsafe { bindings::raw_ether_put(dev.as_ptr()) };
             return result;
         }
-        // SAFETY: It is not registered, as the interface had no device, and pinned until it was removed.
+        // SAFETY: It is not registered, as `attached` is false, and pinned until it was removed.
         // INVARIANT: RTNL is held; then it is registered for the interface's device.
         unsafe {
             bindings::raw_ether_packet_type(packets, dev.as_ptr(), ether_type);
@@ -137,7 +138,7 @@ impl<L: Listen> Inner<L> {
         let Some(dev) = self.interface.take() else {
             return;
         };
-        // SAFETY: It is registered, by the type invariant. This waits for a grace period of RCU, so that neither the
+        // SAFETY: It is registered, by the type invariant, since `attached` was true. This waits for a grace period of RCU, so that neither the
         // packet type nor the device is in use when it returns; the reference is owned, by the type invariant.
         unsafe {
             bindings::dev_remove_pack(self.packets.get());

@@ -206,8 +206,8 @@ impl Fake {
 }
 
 /// Calls `f` again and again, each time with another one of its allocations failing, until none does. An allocation that
-/// can wait fails where the lab has said so, and in kernels that inject faults. There, the pages of a slab that has just
-/// been used up count as well.
+/// can wait fails where the lab has said so, and in kernels that inject faults. There, an allocation that
+/// needs a new slab counts twice.
 ///
 /// # Errors
 ///

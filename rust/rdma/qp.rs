@@ -156,7 +156,7 @@ fn create_flags(blocks_loopback: bool, segments: bool) -> u32 {
 ///
 /// * `owned` is a UD queue pair of `pd`, `send_cq` and `recv_cq`, which are all of one device. Its state is
 ///   only changed with `life` locked, which is what became of the last RESET.
-/// * `epoch` is even while it is reset, and grows with each change from or to that state.
+/// * `epoch` counts changes to and from Reset: it is even while the queue pair is reset, and from just before.
 /// * `left` is the memory of rings that the device may access. It does not hold the queue pair.
 #[pin_data(PinnedDrop)]
 pub struct UdQp {
@@ -348,21 +348,26 @@ impl UdQp {
         let mask = mask | bindings::ib_qp_attr_mask_IB_QP_STATE;
         // Neither the RDMA core nor every device driver has a lock of its own for this.
         let mut life = self.life.lock();
+        let resets = state == bindings::ib_qp_state_IB_QPS_RESET;
+        let (epoch, next) = (self.epoch(), self.epoch().wrapping_add(1));
+        if resets && !is_even(epoch) {
+            // INVARIANT: It is about to be reset; `life` is locked.
+            self.epoch.store(next, Relaxed);
+        }
         // SAFETY: It is there for as long as this value; the attributes are ours and refer to nothing.
         unsafe { modify(self.as_raw(), &mut life, &mut attr, mask as c_int) }?;
-        let epoch = self.epoch();
-        if is_even(epoch) != (state == bindings::ib_qp_state_IB_QPS_RESET) {
-            // INVARIANT: It was reset, or has been so until now; `life` is locked.
-            self.epoch.store(epoch.wrapping_add(1), Relaxed);
+        if !resets && is_even(epoch) {
+            // INVARIANT: It is not reset any more; `life` is locked.
+            self.epoch.store(next, Relaxed);
         }
         Ok(())
     }
 
-    /// A number that says between which resets this is.
+    /// Counts changes to and from the state Reset: even while it is reset.
     ///
     /// # Context
     ///
-    /// Any. Nothing orders this with a change of the state but what keeps posting apart from that, such as disabling NAPI.
+    /// Any. Relaxed: the caller keeps posting and changes of the state apart, by disabling NAPI, say.
     #[inline]
     pub(crate) fn epoch(&self) -> u32 {
         self.epoch.load(Relaxed)
@@ -443,8 +448,8 @@ impl UdQp {
     }
 
     /// Resets it: the device forgets all posted requests. It is for the rings to do, which know what
-    /// was posted, and in which epoch the last time. Devices that take requests while the queue pair is reset, as mlx5 and
-    /// mlx4, forget them only when it gets reset again.
+    /// was posted. `posted` is the epoch of a ring's last post: mlx5 and mlx4 take requests in the state Reset, and forget
+    /// them only on the way back to it from another one, so it passes through Init first.
     ///
     /// # Errors
     ///
@@ -456,7 +461,8 @@ impl UdQp {
     /// Process context; may sleep.
     pub(crate) fn to_reset(&self, posted: Option<u32>) -> Result {
         if posted.is_some_and(|posted| is_even(posted) && posted == self.epoch()) {
-            self.to_init(0, 0)?;
+            self.to_init(0, 0)
+                .inspect_err(|error| *self.life.lock() = Err(*error))?;
         }
         self.modify(bindings::ib_qp_state_IB_QPS_RESET, 0, |_| ())
     }

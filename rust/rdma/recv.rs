@@ -178,7 +178,7 @@ pub struct RecvRing<const LEAD: usize> {
     wcs: KVec<bindings::ib_wc>,
     post_recv: PostFn<bindings::ib_qp>,
     report: ReceiveReport,
-    /// The queue pair's epoch in which the device may have got buffers the last time.
+    /// The queue pair's epoch at the last post since a drain, if any.
     posted: Option<u32>,
     /// Place for the buffers if the device may still reach them when the ring is dropped.
     place: ManuallyDrop<KBox<MaybeUninit<Memory<LEAD>>>>,

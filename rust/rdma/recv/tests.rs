@@ -181,8 +181,8 @@ mod cases {
         Ok(())
     }
 
-    /// A device that takes buffers while the queue pair is reset forgets them before they are gone, and only then is the
-    /// queue pair reset once more.
+    /// A device that takes buffers while the queue pair is reset forgets them before they are freed. Otherwise the ring
+    /// resets the queue pair once only.
     #[test]
     fn what_is_posted_while_reset_is_taken_back() -> Result {
         let fake = Fake::new()?;

@@ -201,7 +201,7 @@ impl Drop for Ring {
         memory.claim.next = self.shared.head();
         memory.last_ah = self.last_ah.get_mut().take();
         let full = |slot: &mut UnsafeCell<Slot>| slot.get_mut().skb.is_some();
-        // When the device got them is not known.
+        // The epoch of the last post is not known; the one now is the worst.
         let posted = Some(self.qp.epoch());
         if memory.slots.iter_mut().any(full) && self.qp.to_reset(posted).is_err() {
             // The device may still read the frames, and complete them: all of it stays until the queue

@@ -405,8 +405,8 @@ scenario! {
 const RTNL: &str = include_str!("../../guest/hwsim/roce_devices/rtnl.sh");
 
 scenario! {
-    /// Seven interfaces restart on an HCA that completes nothing, each of which waits for two seconds: others have RTNL in
-    /// between.
+    /// On an HCA that completes nothing, seven interfaces restart, each of which waits for two seconds. RTNL is free in
+    /// between, and one that is deleted meanwhile is gone at once.
     fn rtnl_is_free_between_interfaces(bed) {
         let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
         up(&bed, "", |_| Ok(()))?;
@@ -415,10 +415,14 @@ scenario! {
         for number in 1..7 {
             b.ok(&format!("ip link add link eth0 name ib{number} type ipoib_rs && ip link set ib{number} up"))?;
         }
+        let ready = "[ $(ip -o link show up | grep -c ': ib.*LOWER_UP') = 7 ]";
+        b.wait_until(ready, Duration::from_secs(20))?;
         write(b, "faults", "hold")?;
-        let longest = b.sh_for(RTNL, &[], Duration::from_secs(60))?.ok()?;
+        let longest = b.sh_for(RTNL, &["ib6"], Duration::from_secs(60))?.ok()?;
         let longest = Duration::from_millis(longest.trim().parse()?);
         ensure!(longest > Duration::from_secs(1) && longest < Duration::from_secs(8), "{longest:?}");
+        let log = b.outside().ok("dmesg")?;
+        ensure!(!log.contains("to become free"), "{log}");
         write(b, "faults", "clear")?;
         find(a, b)?;
         bed.finish()

@@ -4,7 +4,7 @@
 # Switches the fabric of 64 HCAs on, and off again, in the background; each time, somebody has to see its first HCA on while
 # it is not live yet, and its last one off while it still is.
 
-# Switches it, and has to see that an HCA follows before the fabric has.
+# Switches the fabric to $1; fails unless HCA $2 is seen to follow before the fabric has.
 switch_and_see() {
     to=$1 hca=$2 seen=
     echo "$to" >live &

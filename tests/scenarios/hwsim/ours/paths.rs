@@ -44,8 +44,8 @@ fn partition(host: &Host, mtu: u8) -> Result<()> {
     Ok(())
 }
 
-/// Two hosts on a link of so many bytes, whose code this is and whose path takes 2044, and maybe a third one, to which
-/// paths of the first take all.
+/// Two hosts on a link of MTU `link`, whose code is `code`; the path between them takes 2044. Paths to a third host, if there
+/// is one, take all.
 fn up(bed: &Bed, code: u8, link: &str) -> Result<Manager> {
     let [a, b, others @ ..] = bed.hosts.as_slice() else {
         anyhow::bail!("too few hosts");

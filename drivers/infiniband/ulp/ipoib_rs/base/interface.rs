@@ -70,6 +70,8 @@ pub(crate) struct Interface {
     pub(crate) broken: Arc<Atomic<bool>>,
     /// Our address has changed, and the neighbours have yet to be told.
     pub(crate) moved: Atomic<bool>,
+    /// It is yet to be told that something about its port has changed.
+    pub(crate) untold: Atomic<bool>,
     /// There was a path that takes less than the link.
     pub(crate) narrow: Atomic<bool>,
     /// Work items leave their work to a later run.
@@ -176,6 +178,7 @@ impl Interface {
             stuck: Atomic::new(false),
             broken,
             moved: Atomic::new(false),
+            untold: Atomic::new(false),
             narrow: Atomic::new(false),
             pausing: Atomic::new(false),
             guid: Atomic::new(guid),

@@ -201,15 +201,11 @@ pub(crate) fn find_named(
     found.cloned().ok_or(Missing::Port)
 }
 
-/// Adds the interfaces on a port to a list.
-fn list(port: &Arc<Port>, all: &mut KVec<OwnedDevice<Interface>>, rtnl: &mut Rtnl) -> Result {
-    for dev in entry_of(port, rtnl)
-        .iter()
-        .flat_map(|entry| entry.interfaces.iter())
-    {
-        all.push(dev.get_typed(), GFP_KERNEL)?;
-    }
-    Ok(())
+/// Takes an interface on a port that is to be told of a change, each one once.
+fn next_untold(port: &Arc<Port>, rtnl: &mut Rtnl) -> Option<OwnedDevice<Interface>> {
+    let mut interfaces = entry_of(port, rtnl)?.interfaces.iter();
+    let untold = interfaces.find(|dev| dev.data().untold.xchg(false, Relaxed));
+    untold.map(|dev| dev.get_typed())
 }
 
 /// Reads the ports of a device, and tells their interfaces.
@@ -230,20 +226,19 @@ pub(crate) fn refresh(device: &RdmaDevice) -> Result {
     }
     for port in ports {
         let moved = port.update();
-        let mut told = KVec::new();
-        let result = list(&port, &mut told, &mut Rtnl::lock());
-        for dev in told {
-            // Others have RTNL in between: queues that are replaced may take seconds.
-            let mut rtnl = Rtnl::lock();
-            if own(&dev, &mut rtnl).is_some() {
-                Interface::port_changed(&dev, moved, &mut rtnl);
+        if let Some(entry) = entry_of(&port, &mut Rtnl::lock()) {
+            for dev in entry.interfaces.iter() {
+                dev.data().untold.store(true, Relaxed);
             }
         }
-        if moved && result.is_err() {
-            // The others hear of it when this is tried again.
-            port.note_moved();
+        loop {
+            // RTNL is released in between: replacing one's queues may take seconds, and the next may be gone by then.
+            let mut rtnl = Rtnl::lock();
+            let Some(dev) = next_untold(&port, &mut rtnl) else {
+                break;
+            };
+            Interface::port_changed(&dev, moved, &mut rtnl);
         }
-        result?;
     }
     Ok(())
 }
@@ -288,9 +283,8 @@ pub(crate) fn add_ports(
 ///
 /// Without RTNL; sleeps.
 pub(crate) fn forget(device: &RdmaDevice, refresher: &Refresher, quota: &Quota) {
+    let mut rtnl = Rtnl::lock();
     loop {
-        // Others have RTNL in between, as in `refresh()`.
-        let mut rtnl = Rtnl::lock();
         let entries = PORTS.get(&mut rtnl);
         let of_device = |entry: &Entry| entry.port.device().same(device);
         let Some(at) = entries.iter().position(of_device) else {
@@ -302,7 +296,6 @@ pub(crate) fn forget(device: &RdmaDevice, refresher: &Refresher, quota: &Quota) 
             None => drop(entries.remove(at)),
         }
     }
-    let mut rtnl = Rtnl::lock();
     let entries = PORTS.get(&mut rtnl);
     if entries.is_empty() {
         // Nobody drops a static when the module goes, nor the list's memory with it.

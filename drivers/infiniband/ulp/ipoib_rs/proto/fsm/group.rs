@@ -271,7 +271,8 @@ impl<A, W: Waiting + Default> Group<A, W> {
         self.backoff.reset();
     }
 
-    /// Event: the place is needed. A group that only sending keeps is given up, and it is forgotten that its join failed.
+    /// Event: the place is needed. A group that only sending keeps is given up. A failed join is forgotten, so that the
+    /// place is free at once.
     pub fn stop_sending(&mut self) {
         self.sending = false;
         if matches!(self.state, State::Absent) {
@@ -299,7 +300,7 @@ impl<A, W: Waiting + Default> Group<A, W> {
             self.sending = false;
             if let State::Attaching { stale, .. } | State::Attached { stale, .. } = &mut self.state
             {
-                // It has the properties of a link that there may not be any more.
+                // It has the properties of a link that may be gone.
                 *stale = true;
             }
             if let Some(frame) = self.waiting.pop() {

@@ -532,8 +532,8 @@ mod tests {
         Ok(())
     }
 
-    /// RFC 4391, section 10: groups have the properties of the broadcast group. One that was joined, or asked for, before that
-    /// was joined anew may have others, and is left, even if there is no room for that until then.
+    /// RFC 4391, section 10: groups have the properties of the broadcast group. One that was joined, or requested, before the
+    /// broadcast group was rejoined may have others. It is left as soon as there is room for that.
     #[test]
     fn rfc4391_10_no_group_outlasts_the_link() -> Result<(), ()> {
         for answered_before in [true, false] {
