@@ -502,10 +502,8 @@ impl<A, W: Waiting + Default> Path<A, W> {
                 request: Some((_, deadline)),
                 ..
             } => deadline,
-            State::Old { retry_at, .. } if self.wanted => retry_at,
-            State::Old { .. } => unused,
             State::Idle { until } if !self.waiting.is_empty() => until,
-            State::Idle { .. } | State::Ready(_) | State::Stale(_) => unused,
+            State::Idle { .. } | State::Ready(_) | State::Old { .. } | State::Stale(_) => unused,
         }
     }
 }
@@ -960,8 +958,11 @@ mod tests {
         assert_eq!(path.poll(end), Some(Action::Remove));
         let mut path = ready(0)?;
         path.refresh();
+        assert!(!path.is_wanted());
         path.want(1);
         assert!(path.is_wanted());
+        // Without the group of the link, or with too many questions, it is not time that brings an answer.
+        assert_eq!((path.poll_unasked(1), path.deadline()), (None, 60_001));
         path.port_down();
         assert_eq!(path.poll(1), Some(Action::Release("ah")));
         assert_eq!(path.poll(1), None);
