@@ -68,6 +68,33 @@ scenario! {
     }
 }
 
+const CROWD: &str = include_str!("../guest/multicast/crowd.py");
+
+scenario! {
+    /// Groups that find no place are told of in the log, and joined when others are left.
+    fn too_many_groups_are_told_of(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        b.ok("sysctl -qw net.ipv4.igmp_max_memberships=3000")?;
+        let crowd = b.spawn_python(CROWD, &["1500"])?;
+        crowd.wait_for("joined", b.scaled(Duration::from_secs(20)))?;
+        let told = "dmesg | grep -q 'ib0: too many multicast groups'";
+        b.outside().wait_until(told, Duration::from_secs(20))?;
+        let receiver = b.spawn_python(RECEIVER, &["239.1.2.3", COUNT])?;
+        receiver.wait_for("joined", b.scaled(Duration::from_secs(10)))?;
+        crowd.stop()?;
+        b.wait_until("[ $(ip -4 maddr show dev ib0 | grep -c inet) -lt 10 ]", Duration::from_secs(20))?;
+        let end = Instant::now() + b.scaled(Duration::from_secs(30));
+        while !receiver.peek()?.stdout.contains("warm") {
+            ensure!(Instant::now() < end, "the group was never joined");
+            a.python(SENDER, &["239.1.2.3", "warm", "32"])?.ok()?;
+        }
+        receiver.stop()?;
+        bed.finish()
+    }
+}
+
 scenario! {
     /// Groups have the scope of a broadcast address that is set, of which nothing else is taken over. One that is
     /// joined after that leaves no address behind, whether the interface was up or not.

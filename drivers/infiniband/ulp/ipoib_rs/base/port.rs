@@ -207,15 +207,6 @@ impl Port {
         self.refresher.queue(delay_ms);
     }
 
-    /// Notes that paths may lead elsewhere, for the next time that interfaces are told.
-    ///
-    /// # Context
-    ///
-    /// Any.
-    pub(crate) fn note_moved(&self) {
-        self.refresher.set_moved(self.number);
-    }
-
     /// Reads the attributes again. True: paths may lead elsewhere.
     ///
     /// # Context

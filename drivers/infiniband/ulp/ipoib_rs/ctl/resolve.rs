@@ -5,6 +5,7 @@
 
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::Device;
+use ipoib_netdev::netdev_log;
 use ipoib_proto::mgid::Mgid;
 use ipoib_proto::multicast;
 use ipoib_rdma::{mcast, Ah};
@@ -54,6 +55,14 @@ pub(crate) fn run(dev: &Device<Interface>) {
             if refused && !changes::want_groups(dev) {
                 // There is room now.
                 continue;
+            }
+            if refused {
+                netdev_log!(
+                    dev,
+                    Warn,
+                    limited,
+                    "too many multicast groups: some are not joined\n"
+                );
             }
             carrier_on(dev);
             // Without room, the next answer wakes us.

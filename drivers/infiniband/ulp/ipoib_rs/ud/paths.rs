@@ -42,8 +42,7 @@ type GroupWaiting = Frames<8, 65_536>;
 const PEER_LEN: usize = 256;
 /// Jobs that the work item takes at a time.
 ///
-/// Few: the interface cannot go down meanwhile, and a neighbour may be lost between the answer and the address handle,
-/// which takes a second then.
+/// Few: the interface cannot go down meanwhile.
 const JOBS: usize = 4;
 
 /// Up to `LEN` frames that wait, of `BYTES` bytes in all; one is taken whatever its length. They are linked, so that
