@@ -219,14 +219,14 @@ impl Device {
         unsafe { bindings::ipoib_rs_ib_is_visible(self.as_raw(), net.as_raw()) }
     }
 
-    /// Returns true if the caller, who may configure the network of `net`, may use the device for that.
+    /// Returns true if the caller may configure the network that the device is in, and so the device.
     ///
     /// # Context
     ///
     /// In a system call.
-    pub fn may_configure(&self, net: &Net) -> bool {
-        // SAFETY: As in `is_visible`.
-        unsafe { bindings::ipoib_rs_ib_may_configure(self.as_raw(), net.as_raw()) }
+    pub fn may_configure(&self) -> bool {
+        // SAFETY: Registered by the type invariant.
+        unsafe { bindings::ipoib_rs_ib_may_configure(self.as_raw()) }
     }
 
     /// Returns true if `ndev` is an IPoIB interface on `port`, of whatever driver, as far as it can be told by where it

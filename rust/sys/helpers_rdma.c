@@ -84,14 +84,18 @@ bool ipoib_rs_ib_is_visible(const struct ib_device *device, const struct net *ne
 }
 
 /*
- * Whether the caller, who may configure the network of @net, may have an interface on @device. In
- * shared mode, devices of the host are visible in namespaces that others administer.
+ * Whether the caller may configure @device. In shared mode, devices of the host are visible in
+ * namespaces that others administer.
  */
-bool ipoib_rs_ib_may_configure(const struct ib_device *device, const struct net *net)
+bool ipoib_rs_ib_may_configure(const struct ib_device *device)
 {
-	const struct net *own = read_pnet(&device->coredev.rdma_net);
+	return ns_capable(read_pnet(&device->coredev.rdma_net)->user_ns, CAP_NET_ADMIN);
+}
 
-	return net_eq(own, net) || ns_capable(own->user_ns, CAP_NET_ADMIN);
+/* How many virtual functions are there: the parent's, such as a PCI function's. */
+int ipoib_rs_ib_num_vf(const struct ib_device *device)
+{
+	return device->dev.parent ? dev_num_vf(device->dev.parent) : 0;
 }
 
 /*

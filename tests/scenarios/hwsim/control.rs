@@ -452,3 +452,31 @@ scenario! {
         bed.finish()
     }
 }
+
+scenario! {
+    /// The administrator of another user namespace makes no interfaces on a device of the host's, and does not configure its
+    /// virtual functions by an interface that it was given.
+    ///
+    /// Only Debian's kernel has user namespaces.
+    #[on(stock)]
+    fn another_user_namespace_configures_no_device(bed) {
+        let bed = bed.one_machine().hosts(1).up()?;
+        let host = bed.hosts[0].outside();
+        host.ok("modprobe ipoib_rs")?;
+        make(&host, "pair")?;
+        let device = device(1);
+        let container = host.spawn("unshare --user --map-root-user --net sh -c 'echo $$ >/tmp/container; exec sleep 1000'")?;
+        host.wait_until("[ -s /tmp/container ]", LIMIT)?;
+        let inside = "nsenter --preserve-credentials --user --net --target $(cat /tmp/container)";
+        let add = format!("ip link add name ib9 type ipoib_rs device {device}");
+        let text = host.run(&format!("{inside} {add}"))?.refused()?;
+        ensure!(text.contains("The RDMA device belongs to another network namespace"), "{text}");
+        host.ok(&format!("{add} && ip link set ib9 netns $(cat /tmp/container) && {inside} ip link set ib9 up"))?;
+        for option in ["state enable", "node_guid 00:11:22:33:44:55:66:77"] {
+            let text = host.run(&format!("{inside} ip link set ib9 vf 0 {option}"))?.refused()?;
+            ensure!(text.contains("Operation not permitted"), "{option}: {text}");
+        }
+        container.stop()?;
+        bed.finish()
+    }
+}

@@ -9,19 +9,29 @@ use kernel::prelude::*;
 
 use crate::base::interface::Interface;
 
-/// The device and the port of an interface. A virtual function has none of its own.
+/// The device and the port of an interface. A virtual function has none of its own; those of a RoCE port are configured by
+/// the port's netdev.
 fn place(dev: &Device<Interface>) -> Result<(&RdmaDevice, u32)> {
     let port = &dev.data().get_ref().port;
-    if port.device().is_virtual_function() {
+    if port.device().is_virtual_function() || !port.is_infiniband() {
         return Err(EOPNOTSUPP);
     }
     Ok((port.device(), port.number()))
 }
 
+/// The same, for a caller who may configure the device itself, and not only an interface on it that it was given.
+fn own_place(dev: &Device<Interface>) -> Result<(&RdmaDevice, u32)> {
+    let (device, port) = place(dev)?;
+    if !device.may_configure() {
+        return Err(EPERM);
+    }
+    Ok((device, port))
+}
+
 #[vtable]
 impl Functions for Interface {
     fn set_link_state(dev: &Device<Self>, vf: i32, state: i32) -> Result {
-        let (device, port) = place(dev)?;
+        let (device, port) = own_place(dev)?;
         device.set_vf_link_state(port, vf, state)
     }
 
@@ -46,7 +56,7 @@ impl Functions for Interface {
     }
 
     fn set_guid(dev: &Device<Self>, vf: i32, guid: u64, kind: i32) -> Result {
-        let (device, port) = place(dev)?;
+        let (device, port) = own_place(dev)?;
         device.set_vf_guid(port, vf, guid, kind)
     }
 }

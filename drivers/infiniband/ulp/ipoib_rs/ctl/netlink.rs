@@ -38,7 +38,7 @@ link_attributes! {
         if |mode| matches!(mode, MODE_DATAGRAM | MODE_CONNECTED),
         else c"The mode must be 0 (datagram) or 1 (connected)";
 
-    /// 1: multicast groups that user space has joined on the port's netdev are left to it.
+    /// 1: multicast groups that user space has joined on the port or its netdev are left to it.
     umcast: u16 = 3,
         if |umcast| umcast <= 1,
         else c"umcast must be 0 or 1";
@@ -117,7 +117,7 @@ fn named(request: &Request<'_>, asked: &Asked<'_>, rtnl: &mut Rtnl) -> Result<Op
             extack.refuse(c"The RDMA device has several ports; specify one", EINVAL)
         }
     })?;
-    if !found.device().may_configure(net) {
+    if !found.device().may_configure() {
         return Err(extack.refuse(
             c"The RDMA device belongs to another network namespace",
             EPERM,
