@@ -52,11 +52,14 @@ impl RawDevice {
         unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).ifindex) }
     }
 
-    /// Returns true if the interface's namespace is going away, and the interface with it, or may have gone.
+    /// Returns true if the interface's namespace is going away, and the interface with it. One that could not be registered
+    /// goes for another reason.
     pub fn net_ends(&self, rtnl: &mut Rtnl) -> bool {
-        // A device that is no longer listed does not keep its namespace.
-        if self.state(rtnl) > bindings::netdev_reg_state_NETREG_UNREGISTERING {
-            return true;
+        // Others do not keep their namespace.
+        let listed = bindings::netdev_reg_state_NETREG_REGISTERED
+            ..=bindings::netdev_reg_state_NETREG_UNREGISTERING;
+        if !listed.contains(&self.state(rtnl)) {
+            return false;
         }
         // SAFETY: Such a device is in some namespace, which RTNL keeps there.
         unsafe { bindings::ipoib_rs_net_ends(bindings::ipoib_rs_netdev_net(self.as_raw())) }
@@ -178,5 +181,37 @@ impl Drop for DeviceRef {
     fn drop(&mut self) {
         // SAFETY: The reference is ours by the invariant.
         unsafe { bindings::ipoib_rs_netdev_put(self.dev, &mut self.tracker) };
+    }
+}
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kernel::prelude::kunit_tests(rust_netdev_raw_device)]
+mod tests {
+    use kernel::alloc::flags::__GFP_ZERO;
+    use kernel::prelude::*;
+
+    use super::*;
+
+    /// An interface that sysfs refuses never was in its namespace, which does not end for that.
+    #[test]
+    fn the_namespace_of_a_refused_interface_stays() -> Result {
+        let mut dev = KBox::<bindings::net_device>::new_uninit(GFP_KERNEL | __GFP_ZERO)?;
+        let dev = dev.as_mut_ptr();
+        let mut rtnl = Rtnl::lock();
+        for state in [
+            bindings::netdev_reg_state_NETREG_UNINITIALIZED,
+            bindings::netdev_reg_state_NETREG_REGISTERED,
+            bindings::netdev_reg_state_NETREG_UNREGISTERING,
+            bindings::netdev_reg_state_NETREG_UNREGISTERED,
+        ] {
+            // SAFETY: It is ours and zeroed, as which it is plain data, and the first namespace is always there.
+            let ends = unsafe {
+                (*dev).nd_net.net = &raw mut bindings::init_net;
+                (*dev).reg_state = state as u8;
+                RawDevice::from_raw(dev).net_ends(&mut rtnl)
+            };
+            assert!(!ends);
+        }
+        Ok(())
     }
 }
