@@ -17,6 +17,7 @@ use kernel::str::CStr;
 use kernel::sync::{Arc, Completion};
 
 use crate::deferred::{DeferredDrop, Reaper};
+use crate::flush_time::Late;
 
 /// As much as a device writes of its firmware's version.
 pub const FIRMWARE_LEN: usize = bindings::IB_FW_VERSION_NAME_MAX as usize;
@@ -49,6 +50,7 @@ struct Hold {
     client: &'static CStr,
     gone: Arc<Gone>,
     patient: Arc<DeferredDrop>,
+    late: Late,
 }
 
 /// The end of all [`Device`]s of a client.
@@ -147,6 +149,7 @@ impl Device {
             client: ending.client,
             gone: ending.gone.clone(),
             patient: ending.patient.deferred_drop().clone(),
+            late: Late::never(),
         };
         // INVARIANT: It is that device.
         Ok(Self {
@@ -244,6 +247,11 @@ impl Device {
     pub fn is_virtual_function(&self) -> bool {
         let capability = u64::from(bindings::ib_kernel_cap_flags_IBK_VIRTUAL_FUNCTION);
         self.attrs().kernel_cap_flags & capability != 0
+    }
+
+    /// When it was last found not to flush queue pairs.
+    pub(crate) fn late(&self) -> &Late {
+        &self.hold.late
     }
 
     fn attrs(&self) -> &bindings::ib_device_attr {

@@ -2,18 +2,50 @@
 
 //! The time that is waited for queue pairs in error.
 
+use ipoib_netdev::clock::now_ms;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::time::{delay::fsleep, Delta, Instant, Monotonic};
 
-/// Time for queue pairs in error to flush their requests: two seconds, for all that are taken down together.
-pub struct FlushTime {
-    begin: Instant<Monotonic>,
-    limit: Delta,
+use crate::device::Device;
+
+/// Time to flush what is on the queue pairs that are taken down together, in milliseconds.
+const LIMIT_MS: u64 = 2000;
+
+/// When a device was last found not to flush, if ever, by [`now_ms`].
+pub(crate) struct Late(Atomic<u64>);
+
+impl Late {
+    pub(crate) const fn never() -> Self {
+        Self(Atomic::new(0))
+    }
+
+    fn note(&self) {
+        self.0.store(now_ms().max(1), Relaxed);
+    }
+
+    fn is_now(&self) -> bool {
+        let then = self.0.load(Relaxed);
+        then != 0 && now_ms().saturating_sub(then) < LIMIT_MS
+    }
 }
 
-impl FlushTime {
-    /// All of it, from now on.
-    pub fn new() -> Self {
-        Self::of(2000)
+/// Time for queue pairs in error to flush their requests: two seconds, for all that are taken down together. Those that
+/// follow within two seconds on a device that let it pass have none: RTNL may be held over a whole batch of interfaces.
+pub struct FlushTime<'a> {
+    begin: Instant<Monotonic>,
+    limit: Delta,
+    late: Option<&'a Late>,
+}
+
+impl<'a> FlushTime<'a> {
+    /// That of the queue pairs of a device, from now on.
+    pub fn new(device: &'a Device) -> Self {
+        let late = device.late();
+        let limit_ms = if late.is_now() { 0 } else { LIMIT_MS };
+        Self {
+            late: Some(late),
+            ..Self::of(limit_ms as i64)
+        }
     }
 
     /// So many milliseconds, from now on.
@@ -21,6 +53,7 @@ impl FlushTime {
         Self {
             begin: Instant::now(),
             limit: Delta::from_millis(limit_ms),
+            late: None,
         }
     }
 
@@ -33,13 +66,33 @@ impl FlushTime {
         let waits = self.begin.elapsed() < self.limit;
         if waits {
             fsleep(Delta::from_millis(1));
+        } else if let Some(late) = self.late {
+            late.note();
         }
         waits
     }
 }
 
-impl Default for FlushTime {
-    fn default() -> Self {
-        Self::new()
+#[cfg(CONFIG_KUNIT = "y")]
+#[kernel::prelude::kunit_tests(rust_rdma_flush_time)]
+mod tests {
+    use kernel::prelude::*;
+
+    use super::*;
+    use crate::dummy::Dummy;
+
+    /// Who comes after somebody whose time has passed does not wait; who comes after others does.
+    #[test]
+    fn a_late_device_is_not_waited_for_again() -> Result {
+        let dummy = Dummy::new()?;
+        assert!(FlushTime::new(dummy.device()).wait());
+        assert!(FlushTime::new(dummy.device()).wait());
+        let mut short = FlushTime {
+            late: Some(dummy.device().late()),
+            ..FlushTime::of(0)
+        };
+        assert!(!short.wait());
+        assert!(!FlushTime::new(dummy.device()).wait());
+        Ok(())
     }
 }

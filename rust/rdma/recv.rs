@@ -457,7 +457,7 @@ impl<const LEAD: usize> RecvRing<LEAD> {
     /// # Context
     ///
     /// Process context, with NAPI disabled; may sleep.
-    pub fn drain(&mut self, time: &mut FlushTime, done: &mut usize) -> Result {
+    pub fn drain(&mut self, time: &mut FlushTime<'_>, done: &mut usize) -> Result {
         // Nothing must be posted from here on.
         //
         // INVARIANT: The chain is empty, and its slots are idle.

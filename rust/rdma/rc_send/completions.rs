@@ -182,7 +182,7 @@ impl RcCompletions {
     /// # Context
     ///
     /// Process context, with the queue stopped and NAPI disabled; may sleep.
-    pub fn drain(&mut self, time: &mut FlushTime) -> RcReaped {
+    pub fn drain(&mut self, time: &mut FlushTime<'_>) -> RcReaped {
         let mut all = RcReaped::default();
         let most = self.slots.cq().entries() as usize;
         loop {

@@ -174,7 +174,7 @@ impl SendCompletions {
     pub fn drain(
         &mut self,
         sender: &mut Sender,
-        time: &mut FlushTime,
+        time: &mut FlushTime<'_>,
         all: &mut Drained,
     ) -> Result {
         if !Arc::ptr_eq(&self.ring, &sender.ring) {

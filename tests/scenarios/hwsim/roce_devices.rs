@@ -429,6 +429,50 @@ scenario! {
     }
 }
 
+scenario! {
+    /// On an HCA that completes nothing, an interface and its six children are deleted, and then as many interfaces go with the
+    /// module. All of them together are waited for as long as one.
+    fn many_interfaces_leave_a_stuck_device(bed) {
+        let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
+        up(&bed, "", |_| Ok(()))?;
+        let (a, b) = bed.pair()?;
+        ping(a, b)?;
+        let ready = |b: &Host| {
+            let all = "[ $(ip -o link show up | grep -c ': ib.*LOWER_UP') = 7 ]";
+            b.wait_until(all, Duration::from_secs(20))
+        };
+        let add = |link: &str| -> Result<()> {
+            for number in 1..7 {
+                b.ok(&format!("ip link add link {link} name ib{number} type ipoib_rs && ip link set ib{number} up"))?;
+            }
+            ready(b)
+        };
+        // Each has sent something that never completes.
+        let timed = |host: &Host, command: &str| -> Result<()> {
+            write(b, "faults", "hold")?;
+            b.ok("for n in $(seq 0 6); do
+                      ip addr add 10.9.$n.1/24 dev ib$n
+                      ping -q -c 1 -W 0.1 10.9.$n.2 >/dev/null || true
+                  done")?;
+            let begin = Instant::now();
+            host.run_for(command, Duration::from_secs(60))?.ok()?;
+            let took = begin.elapsed();
+            ensure!(took > Duration::from_secs(1) && took < Duration::from_secs(8), "{command}: {took:?}");
+            write(b, "faults", "clear")
+        };
+        add("ib0")?;
+        timed(b, "ip link del ib0")?;
+        b.ok("ip link add link eth0 name ib0 type ipoib_rs && ip link set ib0 up")?;
+        add("eth0")?;
+        // Those before have shown that the device is slow; this is forgotten soon.
+        b.ok("sleep 2.5")?;
+        timed(&b.outside(), "modprobe -r ipoib_rs")?;
+        let log = b.outside().ok("dmesg")?;
+        ensure!(!log.contains("to become free"), "{log}");
+        bed.finish()
+    }
+}
+
 /// Counts of a host's RDMA objects.
 pub(super) fn objects(host: &Host) -> Result<String> {
     host.ok(&format!("rdma resource show {}", hca(host)))

@@ -71,9 +71,8 @@ impl Run for Tend {
     const RECLAIMS: bool = false;
 
     fn run(&self, _task: &Queue<'_>) {
-        let mut rtnl = Rtnl::lock();
-        bury(&mut rtnl);
-        serve(None, &mut rtnl);
+        bury();
+        serve(None, &mut Rtnl::lock());
     }
 }
 
@@ -195,9 +194,17 @@ pub(super) fn delete(dev: &Device<Interface>, pkey: PKey, rtnl: &mut Rtnl) -> Re
 }
 
 /// Deletes the interfaces that are doomed.
-fn bury(rtnl: &mut Rtnl) {
-    while let Some(dev) = ports::next_doomed(rtnl) {
-        dev.unregister(rtnl);
+///
+/// # Context
+///
+/// Takes RTNL, for one after the other; sleeps.
+fn bury() {
+    loop {
+        let mut rtnl = Rtnl::lock();
+        let Some(dev) = ports::next_doomed(&mut rtnl) else {
+            break;
+        };
+        dev.unregister(&mut rtnl);
     }
 }
 

@@ -320,7 +320,7 @@ impl Verbs {
             rc.stop();
         }
         // RTNL is held: all queue pairs together have the time of one.
-        let mut time = FlushTime::new();
+        let mut time = FlushTime::new(this.port.device());
         self.rx.finish(|rx| {
             if let (Some(tx), Some(completions)) = (tx, completions.as_mut()) {
                 completions.drain(dev, tx.ud.ring.sender(), &mut time);

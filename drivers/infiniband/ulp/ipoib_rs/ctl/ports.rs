@@ -27,6 +27,8 @@ struct Entry {
     members: Arc<Members>,
     /// True if it has had the interface that it may get by itself.
     served: bool,
+    /// True if its device goes: it gets no interfaces any more.
+    closed: bool,
 }
 
 /// All ports that an interface can use.
@@ -51,6 +53,9 @@ fn interfaces(rtnl: &mut Rtnl) -> impl Iterator<Item = &OwnedDevice<Interface>> 
 /// `ENOMEM`; `ENODEV` if the port is gone.
 pub(crate) fn add(dev: &Device<Interface>, rtnl: &mut Rtnl) -> Result {
     let entry = entry_of(&dev.data().get_ref().port, rtnl).ok_or(ENODEV)?;
+    if entry.closed {
+        return Err(ENODEV);
+    }
     entry.interfaces.push(dev.get_typed(), GFP_KERNEL)?;
     entry.members.add(dev)
 }
@@ -82,6 +87,7 @@ pub(crate) fn next_unserved(device: Option<&RdmaDevice>, rtnl: &mut Rtnl) -> Opt
     let wanted = |entry: &&mut Entry| {
         let port = &entry.port;
         !entry.served
+            && !entry.closed
             && device.is_none_or(|device| port.device().same(device))
             && port
                 .shared()
@@ -267,6 +273,7 @@ pub(crate) fn add_ports(
             interfaces: KVec::new(),
             members: members.clone(),
             served: false,
+            closed: false,
         };
         PORTS.get(&mut Rtnl::lock()).push(entry, GFP_KERNEL)?;
     }
@@ -277,31 +284,41 @@ pub(crate) fn add_ports(
     }
 }
 
+/// Takes an interface on a device that goes, or drops its ports once there are none.
+fn next_orphan(device: &RdmaDevice, rtnl: &mut Rtnl) -> Option<OwnedDevice<Interface>> {
+    let entries = PORTS.get(rtnl);
+    let of_device = |entry: &Entry| entry.port.device().same(device);
+    let mut orphan = None;
+    for entry in entries.iter_mut().filter(|entry| of_device(entry)) {
+        entry.closed = true;
+        orphan = orphan.or_else(|| entry.interfaces.pop());
+    }
+    if orphan.is_some() {
+        return orphan;
+    }
+    entries.retain(|entry| !of_device(entry));
+    if entries.is_empty() {
+        // Nobody drops a static when the module goes, nor the list's memory with it.
+        *entries = KVec::new();
+    }
+    None
+}
+
 /// Drops the ports of `device`, unregisters all their interfaces, and ends their work items.
 ///
 /// # Context
 ///
 /// Without RTNL; sleeps.
 pub(crate) fn forget(device: &RdmaDevice, refresher: &Refresher, quota: &Quota) {
-    let mut rtnl = Rtnl::lock();
     loop {
-        let entries = PORTS.get(&mut rtnl);
-        let of_device = |entry: &Entry| entry.port.device().same(device);
-        let Some(at) = entries.iter().position(of_device) else {
+        // RTNL is released in between: there may be many. An interface takes itself, and its children with it, off the list
+        // when it is unregistered.
+        let mut rtnl = Rtnl::lock();
+        let Some(dev) = next_orphan(device, &mut rtnl) else {
             break;
         };
-        // An interface takes itself, and its children with it, off the list when it is unregistered.
-        match entries.get_mut(at).and_then(|entry| entry.interfaces.pop()) {
-            Some(dev) => dev.unregister(&mut rtnl),
-            None => drop(entries.remove(at)),
-        }
+        dev.unregister(&mut rtnl);
     }
-    let entries = PORTS.get(&mut rtnl);
-    if entries.is_empty() {
-        // Nobody drops a static when the module goes, nor the list's memory with it.
-        *entries = KVec::new();
-    }
-    drop(rtnl);
     // It may hold the last reference to a port, and so to itself.
     refresher.end();
     quota.end();

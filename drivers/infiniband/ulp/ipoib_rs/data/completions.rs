@@ -172,7 +172,7 @@ impl TxPoll {
     }
 
     /// Frees what is left on the ring of a QP that has stopped.
-    pub(crate) fn drain(&mut self, dev: &RawDevice, sender: &mut Sender, time: &mut FlushTime) {
+    pub(crate) fn drain(&mut self, dev: &RawDevice, sender: &mut Sender, time: &mut FlushTime<'_>) {
         if let Some(rc) = &mut self.rc {
             count_rc(dev, &rc.completions.drain(time), &self.counters);
         }

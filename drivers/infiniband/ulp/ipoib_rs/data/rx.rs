@@ -219,7 +219,7 @@ impl RxPoll {
     }
 
     /// Passes up what is held, and frees the buffers of a QP that has stopped.
-    pub(crate) fn drain(&mut self, dev: &RawDevice, time: &mut FlushTime) {
+    pub(crate) fn drain(&mut self, dev: &RawDevice, time: &mut FlushTime<'_>) {
         let counters = &self.sink.up.counters;
         self.order.close(dev, &counters.sequence);
         let mut done = 0;
