@@ -100,18 +100,30 @@ scenario! {
     }
 }
 
-const SHORT: &str = include_str!("../guest/hostile/short.py");
+/// Datagrams that soft-RoCE drops before it knows a QP.
+pub(crate) const STRAY: &str = include_str!("../guest/hostile/stray.py");
 
 scenario! {
-    /// Datagrams that are shorter than the headers that soft-RoCE looks for are dropped below us, and do
-    /// the host no harm.
+    /// Datagrams that are shorter than the headers that soft-RoCE looks for, or are to an address that is no GID, are
+    /// dropped below us, and do the host no harm.
     #[on(patched)]
     fn datagrams_without_headers_do_no_harm(bed) {
         let bed = bed.up()?;
         bed.ib()?;
         let (a, b) = bed.pair()?;
         a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
-        a.python(SHORT, &[&identity(b)?.0])?.ok()?;
+        let gid = identity(b)?.0;
+        b.ok("ip addr add fd00:9::1/128 dev lo")?;
+        a.ok(&format!("ip route add fd00:9::1 via {gid} dev eth0"))?;
+        let ip4 = b.eth4();
+        for (kind, address) in [
+            ("short", &*gid),
+            ("longer", &*gid),
+            ("options", &*ip4),
+            ("long", "fd00:9::1"),
+        ] {
+            a.python(STRAY, &[kind, address])?.ok()?;
+        }
         a.ok(&format!("ping -c 3 -i 0.1 -W 5 {}", b.ip4()))?;
         bed.finish()
     }
