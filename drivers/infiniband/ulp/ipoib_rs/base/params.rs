@@ -40,7 +40,7 @@ pub(crate) fn ports() -> Selection<'static> {
     }
 }
 
-/// Q_Key of all interfaces.
+/// Q_Key of interfaces on RoCE ports.
 pub(crate) fn qkey() -> QKey {
     QKey(crate::module_parameters::qkey.value())
 }

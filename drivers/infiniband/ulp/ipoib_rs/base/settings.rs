@@ -110,8 +110,8 @@ settings! {
     /// The default is half a NAPI budget.
     reorder_window: u8 in 0..=128, default 32 => Immediate;
 
-    /// The longest time that a frame is held, in microseconds. While frames come faster than they are polled, as long again,
-    /// and at least 1000. 0: until the end of the poll that it came in.
+    /// The longest time that a frame is held, in microseconds. If more completions are pending then, frames are held once
+    /// more as long, and at least 1000. 0: until the end of the poll that it came in.
     ///
     /// The paths of a fabric differ by much less than the default, but on a busy host it can take milliseconds
     /// until the one that is waited for is polled. TCP waits for an acknowledgement for much longer; its shortest
@@ -141,13 +141,13 @@ settings! {
     /// Connections that the interface sends by; the least recently used one makes room.
     rc_max_connections: u32 in 1..=64, default 64 => Connections;
 
-    /// Seconds without a frame after which a connection ends.
+    /// Seconds without a frame after which a connection is closed.
     rc_idle_s: u32 in 1..=86_400, default 60 => Connections;
 
-    /// Traffic class of all packets: DSCP in the upper six bits, ECN in the lower two.
+    /// Traffic class of packets on RoCE ports: DSCP in the upper six bits, ECN in the lower two.
     traffic_class: u8 in 0..=255, default 0 => Class;
 
-    /// Service level of all packets: on RoCE, the Ethernet priority.
+    /// Service level of packets on RoCE ports: the Ethernet priority.
     service_level: u8 in 0..=7, default 0 => Class;
 }
 
