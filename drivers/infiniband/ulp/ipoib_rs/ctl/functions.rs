@@ -19,7 +19,7 @@ fn place(dev: &Device<Interface>) -> Result<(&RdmaDevice, u32)> {
     Ok((port.device(), port.number()))
 }
 
-/// The same, for a caller who may configure the device itself, and not only an interface on it that it was given.
+/// The [`place`] for a caller who may configure the device itself, and not only an interface on it that it was given.
 fn own_place(dev: &Device<Interface>) -> Result<(&RdmaDevice, u32)> {
     let (device, port) = place(dev)?;
     if !device.may_configure() {
