@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use crate::dummy::Dummy;
 
-    /// Who comes after somebody whose time has passed does not wait; who comes after others does.
+    /// A queue pair that comes after one whose time has passed is not waited for; one that comes after others is.
     #[test]
     fn a_late_device_is_not_waited_for_again() -> Result {
         let dummy = Dummy::new()?;
