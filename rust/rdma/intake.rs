@@ -176,7 +176,7 @@ impl Intake {
         make: impl FnOnce() -> Result<Option<(NonNull<bindings::ib_srq>, Arc<dyn Told>)>>,
     ) -> Result<Arc<Self>> {
         let reserved = Reserved::new(pd.deferred_drop())?;
-        let memory = KBox::pin_init(new_mutex!(None), GFP_KERNEL)?;
+        let memory = Self::no_memory()?;
         let (raw, told) = make()?.unzip();
         let body = Body {
             raw,
@@ -203,6 +203,12 @@ impl Intake {
             body,
         };
         Ok(Arc::new(intake, GFP_KERNEL)?)
+    }
+
+    /// The place of a ring's memory, where there is none yet.
+    // Not in the generic function, of whose instances each would give the lock's class a name of its own.
+    fn no_memory() -> Result<Place> {
+        KBox::pin_init(new_mutex!(None), GFP_KERNEL)
     }
 
     /// The device's reports about its queue pairs.
