@@ -58,6 +58,7 @@ impl Fake {
             changes: 0,
             made: 0,
             flood: 0,
+            refuses: false,
         };
         let state = KBox::pin_init(new_spinlock!(state), GFP_KERNEL)?;
         let mut ports = KBox::<Ports>::new_uninit(GFP_KERNEL | __GFP_ZERO)?;
@@ -188,6 +189,11 @@ impl Fake {
     /// Has so many polls find as many completions as they take, of requests that there are not.
     pub(crate) fn flood(&self, polls: u32) {
         self.allocated.state.lock().flood = polls;
+    }
+
+    /// Has it refuse receives, or take them again.
+    pub(crate) fn refuse(&self, refuses: bool) {
+        self.allocated.state.lock().refuses = refuses;
     }
 
     /// How many polls of a [flood](Self::flood) are left.

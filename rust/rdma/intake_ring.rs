@@ -352,8 +352,9 @@ impl IntakeRing {
     /// Posts again what was received.
     #[inline]
     pub fn post(&mut self) {
-        // What is refused is posted by the next call.
-        let _ = self.post_chain();
+        if self.post_chain().is_err() {
+            self.report.count(|report| &mut report.refused);
+        }
         if self.chain.generations.posted().wrapping_sub(self.looked) >= self.old {
             self.look();
         }

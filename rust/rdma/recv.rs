@@ -414,8 +414,9 @@ impl<const LEAD: usize> RecvRing<LEAD> {
             }
         }
         let n = wcs.len();
-        // What was refused is posted at the next poll.
-        let _ = self.post_chain();
+        if self.post_chain().is_err() {
+            self.report.count(|report| &mut report.refused);
+        }
         n
     }
 

@@ -51,6 +51,8 @@ pub(super) struct State {
     pub(super) made: u32,
     /// Polls that find as many completions as they take, of nobody.
     pub(super) flood: u32,
+    /// Receives are refused.
+    pub(super) refuses: bool,
 }
 
 /// A queue pair with its state.
@@ -246,6 +248,9 @@ unsafe fn post(
 ) -> c_int {
     // SAFETY: By this function's requirements.
     let mut state = unsafe { state(device) }.lock();
+    if state.refuses {
+        return EIO.to_errno();
+    }
     while !wr.is_null() {
         let mut sges = [bindings::ib_sge::default(); MAX_SGE];
         // SAFETY: By this function's requirements; every view of the union is plain bytes.

@@ -284,6 +284,26 @@ mod cases {
         Ok(())
     }
 
+    /// Receives that the device refuses are told of, since no completion may bring the poll that posts them.
+    #[test]
+    fn refused_receives_are_told_of() -> Result {
+        let mut bed = Bed::new(1, MAX_PARTS)?;
+        bed.deliver(&[1; 100], 100)?;
+        assert!(bed.ring.message(0, |_| ()).is_some());
+        bed.fake.refuse(true);
+        for _ in 0..2 {
+            bed.ring.post();
+            let report = bed.ring.take_report().ok_or(EINVAL)?;
+            assert_eq!(report.refused, 1);
+            assert!(bed.fake.begin().is_err());
+        }
+        bed.fake.refuse(false);
+        bed.ring.post();
+        assert!(bed.ring.take_report().is_none());
+        bed.fake.begin()?;
+        Ok(())
+    }
+
     /// Whatever there is no memory for, what was made before goes.
     #[test]
     fn a_ring_is_made_or_nothing_is() -> Result {

@@ -105,6 +105,9 @@ pub struct ReceiveReport {
     pub unknown: u32,
     /// Messages that came when the ring was being emptied, which were dropped.
     pub stopped: u32,
+    /// Times that the device refused receives. The next poll posts those of datagrams and of a shared receive queue again;
+    /// should the device have no others, no completion brings that poll.
+    pub refused: u32,
     /// True if a count is not 0.
     some: bool,
 }

@@ -166,6 +166,28 @@ mod cases {
         Ok(())
     }
 
+    /// Receives that the device refuses are told of, since no completion may bring the poll that posts them: the device
+    /// has none of them left.
+    #[test]
+    fn refused_receives_are_told_of() -> Result {
+        let mut bed = Bed::new()?;
+        bed.fake.refuse(true);
+        for _ in 0..SLOTS {
+            let posted = bed.fake.begin()?;
+            assert!(bed.receive(&posted, 100, |_| ())?.is_some());
+            let report = bed.ring.take_report().ok_or(EINVAL)?;
+            assert_eq!(report.refused, 1);
+        }
+        assert!(bed.fake.begin().is_err());
+        bed.fake.refuse(false);
+        bed.ring.poll_sleeping(|_| ());
+        assert!(bed.ring.take_report().is_none());
+        for _ in 0..SLOTS {
+            bed.fake.begin()?;
+        }
+        Ok(())
+    }
+
     /// The buffers are mapped for as long as the device has them, and no longer.
     #[test]
     fn buffers_are_unmapped_in_the_end() -> Result {

@@ -16,6 +16,7 @@ mod partitions;
 mod paths;
 mod properties;
 mod rdmacm;
+mod refused;
 mod senders;
 mod settings;
 mod unsent;

@@ -29,7 +29,7 @@ use crate::base::settings::Settings;
 use crate::base::subnet::Subnet;
 use crate::base::work::Work;
 
-/// Milliseconds before a restart, so that a cause that persists does not keep a CPU busy.
+/// Milliseconds before a restart, or before the device is asked again, so that a cause that persists does not keep a CPU busy.
 pub(crate) const RESTART_MS: u32 = 50;
 
 /// The data of an interface.
@@ -231,6 +231,16 @@ impl Interface {
     /// Looks in [`LOOK_MS`] whether the device has sent what it was given.
     pub(crate) fn watch_sends(dev: &Device<Self>) {
         Self::queue(dev, Work::Watch, LOOK_MS);
+    }
+
+    /// Has the polls post what the device has refused. No completion may bring them.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    #[cold]
+    pub(crate) fn poll_later(dev: &Device<Self>) {
+        Self::queue(dev, Work::Recover, RESTART_MS);
     }
 
     /// Handler of the failure of a queue of the interface: what is broken is replaced.

@@ -7,7 +7,7 @@
 pub(crate) enum Work {
     /// Resolves paths, joins and leaves groups, removes idle ones.
     Paths,
-    /// Brings the QP back after a failed send, or has what is broken replaced.
+    /// Brings the QP back after a failed send, has what is broken replaced, and what was refused asked for again.
     Recover,
     /// Makes and ends connections.
     Connections,

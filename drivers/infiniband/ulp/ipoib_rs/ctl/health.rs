@@ -9,7 +9,8 @@ use kernel::sync::atomic::Relaxed;
 
 use crate::base::interface::Interface;
 
-/// Brings the QP back to life after a send that failed. What is broken is replaced.
+/// Brings the QP back to life after a send that failed. What is broken is replaced. The polls ask again for what the device has
+/// refused: receives, or an event.
 pub(crate) fn recover(dev: &Device<Interface>) {
     if dev.data().broken.load(Relaxed) {
         return Interface::restart_soon(dev);
@@ -23,8 +24,12 @@ pub(crate) fn recover(dev: &Device<Interface>) {
             netdev_log!(dev, Info, limited, "send queue recovered after an error\n");
         }
         // Soft-RoCE leaves the QP in error whenever the network stack refuses a packet.
-        Ok(QpState::SendError | QpState::Error) | Err(_) => Interface::restart_soon(dev),
+        Ok(QpState::SendError | QpState::Error) | Err(_) => return Interface::restart_soon(dev),
         Ok(_) => {}
+    }
+    if let Some(tx) = dev.lock_tx().as_ref() {
+        tx.rx.schedule();
+        tx.ud.ring.wake_completions();
     }
 }
 

@@ -83,6 +83,10 @@ impl Owner for Owned<'_> {
             tx.lane_failed(self.0, lane);
         }
     }
+
+    fn receives_refused(&self) {
+        Interface::poll_later(self.0);
+    }
 }
 
 /// Receives datagrams.
@@ -203,6 +207,9 @@ impl RxPoll {
             if report.flushed > 0 {
                 // The QP is in error, and receives nothing until it is brought up again.
                 Interface::queue(dev, Work::Recover, 0);
+            }
+            if report.refused > 0 {
+                Interface::poll_later(dev);
             }
         }
         done

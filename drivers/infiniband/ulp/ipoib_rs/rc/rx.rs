@@ -42,6 +42,13 @@ pub(crate) trait Owner {
     ///
     /// Softirq.
     fn lane_failed(&self, lane: &Lane);
+
+    /// The device has refused receives, which the next poll posts.
+    ///
+    /// # Context
+    ///
+    /// Softirq.
+    fn receives_refused(&self);
 }
 
 /// A connection that frames come by.
@@ -263,6 +270,9 @@ impl RcRx {
         self.ring.post();
         if let Some(report) = self.ring.take_report() {
             self.counters.not_received(context.device(), &report);
+            if report.refused > 0 {
+                owner.receives_refused();
+            }
         }
         if let Some(qp) = self.ring.take_refused() {
             self.peers.failed(qp, owner);
