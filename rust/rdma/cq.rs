@@ -230,12 +230,19 @@ impl Cq {
     /// which looks whether it [is quiet](Self::is_quiet). If this returns true, poll again: there may be
     /// completions for which no event will come.
     ///
+    /// Calls `refused` if the device refuses. No event will come then, whatever this returns: poll again, but not at once,
+    /// since the device may refuse for ever.
+    ///
     /// # Context
     ///
     /// Any.
     #[inline]
-    pub fn arm(&self) -> bool {
-        self.quiet.arm(|| self.request())
+    pub fn arm(&self, refused: impl FnOnce()) -> bool {
+        let refused = || {
+            self.quiet.end();
+            refused();
+        };
+        self.quiet.arm(|| self.request(refused))
     }
 
     /// Requests an event at the next completion, as [`Self::arm`] does, for a poll of this queue alone.
@@ -244,7 +251,7 @@ impl Cq {
     ///
     /// Any.
     #[inline]
-    pub fn request(&self) -> bool {
+    pub fn request(&self, refused: impl FnOnce()) -> bool {
         // SAFETY: Owned by the type invariant.
         let ret = unsafe {
             (self.notify)(
@@ -253,8 +260,7 @@ impl Cq {
                     | bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS,
             )
         };
-        // An error leaves it unarmed, so that it has to be polled.
-        ret != 0
+        ret != 0 && missed(ret, refused)
     }
 
     /// Takes up to `most` completions, but no more than `wcs` has room for.
@@ -285,6 +291,16 @@ impl Drop for Cq {
             unsafe { left::leave(Object::Cq(self.raw), self.waiter.take()) };
         }
     }
+}
+
+/// Returns true if there may be completions that no event will come for, or calls `refused`: the request for an event has
+/// returned `ret`, which is not 0.
+#[cold]
+fn missed(ret: c_int, refused: impl FnOnce()) -> bool {
+    if ret < 0 {
+        refused();
+    }
+    ret > 0
 }
 
 /// The right to poll a completion queue, until it is dropped.

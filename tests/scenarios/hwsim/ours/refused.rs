@@ -5,9 +5,9 @@
 use super::super::EXCLUSIVE;
 use super::super::device_failures::struck_in;
 use super::super::fabric::CONFIGFS;
-use super::{Driver, LIMIT, up};
+use super::{Driver, LIMIT, set_mode, up};
 use crate::order::counter;
-use anyhow::ensure;
+use anyhow::{Result, ensure};
 use lab::scenario;
 use std::time::Duration;
 
@@ -34,6 +34,36 @@ scenario! {
         ensure!((1..100).contains(&tries), "{tries} attempts in a second");
         outside.ok(&format!("echo clear >{faults}"))?;
         a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), LIMIT)?;
+        ensure!(counter(b, "restarts")? == 0);
+        manager.end()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// An HCA has no events, in both modes: all goes on, slower, and keeps no CPU busy.
+    #[on(lockdep)]
+    fn an_hca_without_events_is_polled(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let kind = (Driver::Ours, "datagram");
+        let manager = up(&bed, "pair", "", &[kind, kind])?;
+        let (a, b) = bed.pair()?;
+        let outside = b.outside();
+        let faults = format!("{CONFIGFS}/pair/hcas/h2/faults");
+        for mode in ["datagram", "connected"] {
+            set_mode(b, "ib0", mode)?;
+            a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), LIMIT)?;
+            outside.ok(&format!("echo 'req_notify_cq EIO from 1' >{faults}"))?;
+            b.ok(&format!("ping -q -c 5 -i 0.2 -W 5 {}", a.ip4()))?;
+            let calls = || -> Result<u32> { struck_in(&outside.ok(&format!("cat {faults}"))?, "req_notify_cq") };
+            let before = calls()?;
+            std::thread::sleep(Duration::from_secs(1));
+            let tries = calls()? - before;
+            // Of each of up to four queues.
+            ensure!((1..200).contains(&tries), "{mode}: {tries} attempts in a second");
+            outside.ok(&format!("echo clear >{faults}"))?;
+            b.ok(&format!("ping -q -c 5 -i 0.2 -W 5 {}", a.ip4()))?;
+        }
         ensure!(counter(b, "restarts")? == 0);
         manager.end()?;
         bed.finish()

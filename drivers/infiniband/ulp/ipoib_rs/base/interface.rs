@@ -233,7 +233,7 @@ impl Interface {
         Self::queue(dev, Work::Watch, LOOK_MS);
     }
 
-    /// Has the polls post what the device has refused. No completion may bring them.
+    /// Has the polls ask again for what the device has refused: receives, or an event. Nothing else may bring them.
     ///
     /// # Context
     ///

@@ -166,7 +166,11 @@ impl Verbs {
                 Order::new(this.settings.clone())?,
                 dev.get_typed(),
             ),
-            Events(qp.recv_cq().clone(), cq),
+            Events {
+                datagrams: qp.recv_cq().clone(),
+                connections: cq,
+                dev: dev.get_typed(),
+            },
         )
     }
 
@@ -188,7 +192,11 @@ impl Verbs {
                 dev.data().get_ref().counters.clone(),
                 dev.get_typed(),
             ),
-            Events(qp.send_cq().clone(), cq),
+            Events {
+                datagrams: qp.send_cq().clone(),
+                connections: cq,
+                dev: dev.get_typed(),
+            },
         )
     }
 

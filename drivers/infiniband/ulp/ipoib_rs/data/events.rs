@@ -2,21 +2,29 @@
 
 //! Completion events of the two queue pairs' kinds.
 
+use ipoib_netdev::device::OwnedDevice;
 use ipoib_netdev::napi::Source;
 use ipoib_rdma::Cq;
 use kernel::sync::Arc;
 
+use crate::base::interface::Interface;
+
 /// The events of a CQ, for the NAPI that polls its ring, and of that for connections.
-pub(crate) struct Events(pub(crate) Arc<Cq>, pub(crate) Option<Arc<Cq>>);
+pub(crate) struct Events {
+    pub(crate) datagrams: Arc<Cq>,
+    pub(crate) connections: Option<Arc<Cq>>,
+    pub(crate) dev: OwnedDevice<Interface>,
+}
 
 impl Source for Events {
     // For every poll, at its end.
     #[inline(always)]
     fn arm(&self) -> bool {
-        match &self.1 {
-            Some(connections) => self.0.arm() | connections.arm(),
+        let refused = || Interface::poll_later(&self.dev);
+        match &self.connections {
+            Some(connections) => self.datagrams.arm(refused) | connections.arm(refused),
             // Its poll looks at no other.
-            None => self.0.request(),
+            None => self.datagrams.request(refused),
         }
     }
 }
