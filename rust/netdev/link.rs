@@ -7,7 +7,7 @@
 use core::marker::PhantomData;
 
 use ipoib_sys::bindings;
-use kernel::error::{from_result, to_result, VTABLE_DEFAULT_ERROR};
+use kernel::error::{from_err_ptr, from_result, to_result, VTABLE_DEFAULT_ERROR};
 use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::str::CStr;
@@ -416,6 +416,8 @@ unsafe extern "C" fn newlink<T: Link>(
                 Net::from_raw(bindings::ipoib_rs_newlink_net(params)),
             )
         };
+        let lower = from_err_ptr(lower)
+            .map_err(|error| extack.refuse(c"The link does not exist", error))?;
         // SAFETY: RTNL keeps the device that was found.
         let lower = (!lower.is_null()).then(|| unsafe { RawDevice::from_raw(lower) });
         // SAFETY: By this function's requirements.

@@ -236,14 +236,20 @@ void ipoib_rs_netdev_put(struct net_device *dev, netdevice_tracker *tracker)
 	netdev_put(dev, tracker);
 }
 
-/* The netdev that IFLA_LINK names, under RTNL and without a reference; or NULL. */
+/*
+ * The netdev that IFLA_LINK names, under RTNL and without a reference; NULL without that attribute,
+ * and an error pointer if there is no such netdev.
+ */
 struct net_device *ipoib_rs_newlink_lower(struct rtnl_newlink_params *params)
 {
+	struct net_device *lower;
+
 	if (!params->tb[IFLA_LINK])
 		return NULL;
 
-	return __dev_get_by_index(rtnl_newlink_link_net(params),
-				  nla_get_u32(params->tb[IFLA_LINK]));
+	lower = __dev_get_by_index(rtnl_newlink_link_net(params),
+				   nla_get_u32(params->tb[IFLA_LINK]));
+	return lower ?: ERR_PTR(-ENODEV);
 }
 
 /* The namespace in which a request names what is there already. */

@@ -147,6 +147,8 @@ scenario! {
             (&format!("type ipoib_rs device {}", "x".repeat(64)), "device must be the name of an RDMA device"),
             ("type ipoib_rs device", "option \"device\" needs a value"),
             ("link lo type ipoib_rs device rxe0", "The link is neither"),
+            ("link if4711 type ipoib_rs", "The link does not exist"),
+            (&format!("link if4711 type ipoib_rs device {rxe}"), "The link does not exist"),
         ] {
             let text = a.run(&format!("ip link add name ib7 {options}"))?.refused()?;
             ensure!(text.contains(reason), "{options}: {text}");
