@@ -452,7 +452,7 @@ pub(super) fn is_ready(dev: &Device<Interface>) -> bool {
         .is_some_and(|tx| tx.ud.destinations.is_ready())
 }
 
-/// The stack wants other multicast groups. True: not all had a place.
+/// The stack wants other multicast groups. True: there is no place for some.
 pub(crate) fn want_groups(dev: &Device<Interface>) -> bool {
     let this = dev.data();
     let groups = this.groups.lock();

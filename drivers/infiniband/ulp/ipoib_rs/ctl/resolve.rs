@@ -52,11 +52,12 @@ pub(crate) fn run(dev: &Device<Interface>) {
         };
         answer_too_big(dev);
         if jobs.is_empty() {
-            if refused && !changes::want_groups(dev) {
-                // There is room now.
-                continue;
-            }
-            if refused {
+            // Without room for questions no group is left, and the next answer wakes us.
+            if refused && room > 0 {
+                if !changes::want_groups(dev) {
+                    // All have a place, or one that is to be left.
+                    continue;
+                }
                 netdev_log!(
                     dev,
                     Warn,
@@ -65,7 +66,6 @@ pub(crate) fn run(dev: &Device<Interface>) {
                 );
             }
             carrier_on(dev);
-            // Without room, the next answer wakes us.
             if let Ok(wait) = u32::try_from(wait) {
                 if room > 0 {
                     Interface::queue(dev, Work::Paths, wait.max(1));

@@ -275,8 +275,7 @@ impl Destinations {
         self.groups.invalidate();
     }
 
-    /// These are the groups that the stack wants to receive. True: not all had a place, and it is
-    /// worth another try when the work item has made room.
+    /// These are the groups that the stack wants to receive. True: there is no place for some.
     pub(crate) fn want(&mut self, wanted: impl Iterator<Item = Mgid>) -> bool {
         self.groups.sync(wanted) > 0
     }
@@ -409,7 +408,7 @@ impl Destinations {
         });
     }
 
-    /// Returns true if groups that the stack wants had no place.
+    /// Returns true if groups that the stack wants have yet to get a place, for which they are to be wanted again.
     pub(crate) fn needs_sync(&self) -> bool {
         self.groups.needs_sync()
     }

@@ -60,6 +60,11 @@ enum State<A> {
         handle: A,
         stale: bool,
     },
+    /// To be left before anything else happens, since the stack wants the place.
+    Leaving {
+        membership: Membership,
+        handle: A,
+    },
 }
 
 /// One multicast group.
@@ -137,6 +142,7 @@ impl<A, W: Waiting + Default> Group<A, W> {
                 membership: Membership::SendOnly,
                 ..
             } => "send-only",
+            State::Leaving { .. } => "leaving",
         }
     }
 
@@ -196,6 +202,9 @@ impl<A, W: Waiting + Default> Group<A, W> {
         }
         if self.failed && matches!(self.state, State::Absent) && now < self.retry_at {
             return Verdict::Drop(frame, DropReason::NoGroup);
+        }
+        if matches!(self.state, State::Leaving { .. }) && !self.wanted {
+            return Verdict::Drop(frame, DropReason::TableFull);
         }
         self.sending = true;
         self.last_sent = now;
@@ -257,7 +266,7 @@ impl<A, W: Waiting + Default> Group<A, W> {
     /// subnet manager asks for it). Wanted groups are joined again as soon as they may be.
     pub fn invalidate(&mut self) {
         match &mut self.state {
-            State::Absent => {}
+            State::Absent | State::Leaving { .. } => {}
             State::Attaching { stale, .. } | State::Attached { stale, .. } => *stale = true,
         }
         self.retry();
@@ -271,13 +280,24 @@ impl<A, W: Waiting + Default> Group<A, W> {
         self.backoff.reset();
     }
 
-    /// Event: the place is needed. A group that only sending keeps is given up. A failed join is forgotten, so that the
-    /// place is free at once.
+    /// Event: a sender needs the place. A group that only sending keeps is given up, unless another frame comes first. A
+    /// failed join is forgotten, so that the place is free at once.
     pub fn stop_sending(&mut self) {
         self.sending = false;
         if matches!(self.state, State::Absent) {
             self.retry();
         }
+    }
+
+    /// Event: the stack needs the place. As [`Group::stop_sending`], but whatever is sent meanwhile.
+    pub fn displace(&mut self) {
+        self.stop_sending();
+        self.state = match core::mem::replace(&mut self.state, State::Absent) {
+            State::Attached {
+                membership, handle, ..
+            } => State::Leaving { membership, handle },
+            other => other,
+        };
     }
 
     /// Says what there is to do at `now`, until it returns `None`; to be called after every event
@@ -309,7 +329,7 @@ impl<A, W: Waiting + Default> Group<A, W> {
         }
         let target = self.target(open);
         match &self.state {
-            State::Attaching { .. } => None,
+            State::Attaching { .. } | State::Leaving { .. } => None,
             State::Attached {
                 membership, stale, ..
             } => {
@@ -336,6 +356,7 @@ impl<A, W: Waiting + Default> Group<A, W> {
                 membership, stale, ..
             } if *stale || Some(*membership) != target => self.detach(),
             State::Attached { .. } => None,
+            State::Leaving { .. } => self.detach(),
             State::Absent => {
                 let membership = target.filter(|_| now >= self.retry_at)?;
                 let ticket = self.tickets.issue();
@@ -365,7 +386,8 @@ impl<A, W: Waiting + Default> Group<A, W> {
         match core::mem::replace(&mut self.state, State::Absent) {
             State::Attached {
                 membership, handle, ..
-            } => Some(Action::Detach(membership, handle)),
+            }
+            | State::Leaving { membership, handle } => Some(Action::Detach(membership, handle)),
             other => {
                 self.state = other;
                 None
@@ -400,7 +422,7 @@ impl<A, W: Waiting + Default> Group<A, W> {
             State::Attaching { .. } => None,
             // When to try again, or when the failure may be forgotten.
             State::Absent => Some(self.retry_at),
-            State::Attached { stale: true, .. } => Some(0),
+            State::Attached { stale: true, .. } | State::Leaving { .. } => Some(0),
             State::Attached {
                 membership: Membership::SendOnly,
                 ..
@@ -683,6 +705,8 @@ mod tests {
         assert_eq!(group.state(), "joined");
         group.invalidate();
         assert_eq!(group.state(), "stale");
+        group.displace();
+        assert_eq!(group.state(), "leaving");
         Ok(())
     }
 

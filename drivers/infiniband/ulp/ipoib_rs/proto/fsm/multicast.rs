@@ -30,7 +30,7 @@ pub struct GroupTable<A, W, S> {
     up: bool,
     /// Where the last walk over the slots ended.
     cursor: usize,
-    /// Not all of the stack's groups had a place.
+    /// Not all of the stack's groups have a place yet.
     refused: bool,
 }
 
@@ -111,14 +111,15 @@ where
     /// Event: the stack listens to exactly these groups, and to broadcast.
     ///
     /// Groups that do not belong to the link (see [`Mgid::matches_broadcast`]) are passed over.
-    /// Returns how many groups found no place; [`GroupTable::needs_sync`] then says when it is
-    /// worth another call.
+    /// Returns for how many groups there is no place. Where [`GroupTable::needs_sync`] says so, another
+    /// call is worth it: for them, or for those whose places have yet to be left.
     pub fn sync(&mut self, wanted: impl Iterator<Item = Mgid>) -> usize {
         let broadcast = self.broadcast;
         for (_, group) in self.groups.iter_mut() {
             group.listed = *group.mgid() == broadcast;
         }
         let mut refused: usize = 0;
+        self.refused = false;
         for mgid in wanted {
             if mgid.matches_broadcast(&broadcast) && !self.want(mgid) {
                 refused = refused.saturating_add(1);
@@ -129,11 +130,10 @@ where
                 group.want(false);
             }
         }
-        self.refused = refused > 0;
         refused
     }
 
-    /// Returns true if [`GroupTable::sync`] refused groups; to be asked when polling has come to its end,
+    /// Returns true if groups of the last [`GroupTable::sync`] have yet to get a place; to be asked when polling has come to its end,
     /// since that is what makes room.
     pub const fn needs_sync(&self) -> bool {
         self.refused
@@ -151,15 +151,25 @@ where
         group.listed = true;
         match self.groups.insert(addr, group) {
             Ok(_) | Err((InsertError::Exists, _)) => true,
-            Err((InsertError::Full, _)) => {
-                // Something that only sending keeps makes room, but it has to be left first.
-                let victim = self.groups.victim(&addr, |group| group.idle_for(u64::MAX));
-                if let Some(group) = victim.and_then(|addr| self.groups.get_mut(&addr)) {
-                    group.stop_sending();
-                }
-                false
-            }
+            Err((InsertError::Full, group)) => self.displace(&addr, group),
         }
+    }
+
+    /// Has one that only sending keeps make room for a wanted group, at once unless it has to be left first. False: there
+    /// is none.
+    fn displace(&mut self, addr: &HwAddr, wanted: Group<A, W>) -> bool {
+        let victim = self.groups.victim(addr, |group| group.idle_for(u64::MAX));
+        let displaced = victim.and_then(|victim| {
+            let group = self.groups.get_mut(&victim)?;
+            group.displace();
+            group.is_over(0).then_some(victim)
+        });
+        if let Some(displaced) = displaced {
+            self.groups.remove(&displaced);
+            return self.groups.insert(*addr, wanted).is_ok();
+        }
+        self.refused = true;
+        victim.is_some()
     }
 
     /// Returns true if the broadcast group is joined, so that the link can carry traffic.
@@ -487,12 +497,52 @@ mod tests {
         run(&mut table, 0);
         assert_eq!(table.send(&ipv4(1), 1, 100, 0), Verdict::Queued);
         run(&mut table, 0);
-        assert_eq!(table.sync((10..17).map(ipv4)), 1);
+        assert_eq!(table.sync((10..17).map(ipv4)), 0);
         assert!(table.needs_sync());
+        // It goes at once, whatever is sent to it.
+        assert_eq!(table.transmit(&ipv4(1), 0), None);
+        let refused = Verdict::Drop(2, DropReason::TableFull);
+        assert_eq!(table.send(&ipv4(1), 2, 100, 0), refused);
+        assert_eq!((table.poll_frames(0), table.deadline()), (None, Some(0)));
         run(&mut table, 0);
         assert_eq!(table.sync((10..17).map(ipv4)), 0);
         assert!(!table.needs_sync());
         assert_eq!(table.sync((10..18).map(ipv4)), 1);
+        Ok(())
+    }
+
+    /// A group that has nothing to leave is displaced at once, with the failure that was to be remembered.
+    #[test]
+    fn the_stack_takes_the_place_of_a_failed_sender() -> Result<(), ()> {
+        let mut table = opened()?;
+        run(&mut table, 0);
+        assert_eq!(table.send(&ipv4(1), 1, 100, 0), Verdict::Queued);
+        let Some((_, Action::Attach(_, ticket))) = table.poll(0) else {
+            return Err(());
+        };
+        // One that is being joined stays until that is answered.
+        assert_eq!(table.sync((10..17).map(ipv4)), 1);
+        table.attach_failed(&ipv4(1), ticket, 0);
+        while let Some((_, Action::Drop(..))) = table.poll_frames(0) {}
+        assert_eq!(table.sync((10..17).map(ipv4)), 0);
+        assert!(!table.needs_sync());
+        Ok(())
+    }
+
+    /// A group that is displaced and then wanted itself is left and joined, and frames wait for that.
+    #[test]
+    fn one_that_is_displaced_may_be_wanted() -> Result<(), ()> {
+        let mut table = opened()?;
+        run(&mut table, 0);
+        assert_eq!(table.send(&ipv4(1), 1, 100, 0), Verdict::Queued);
+        run(&mut table, 0);
+        assert_eq!(table.sync((10..17).map(ipv4)), 0);
+        assert_eq!(table.sync((1..2).map(ipv4)), 0);
+        assert_eq!(table.send(&ipv4(1), 2, 100, 0), Verdict::Queued);
+        table.invalidate_one(&ipv4(1));
+        let left = (ipv4(1), Action::Detach(Membership::SendOnly, 7));
+        assert_eq!(table.poll(0), Some(left));
+        assert!(run(&mut table, 0).contains(&Some((ipv4(1), Membership::Full))));
         Ok(())
     }
 
