@@ -2,6 +2,7 @@
 
 //! Subnet managers that end, come again, hand over, and give ports other LIDs.
 
+use super::super::fabric::CONFIGFS;
 use super::super::manager::Manager;
 use super::super::{EXCLUSIVE, Port, hca};
 use super::{Driver, Kind, set_mode, up};
@@ -11,7 +12,7 @@ use crate::transfer::Transfer;
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
 use lab::scenario;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -339,6 +340,37 @@ scenario! {
     fn connected_ports_get_another_prefix(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         change_prefix(&bed, &PAIRS[1])?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The link has lost its broadcast group, which nobody answers for. Frames for new peers wait for it for 4 s, however
+    /// long it is until the next attempt to join.
+    fn frames_wait_for_a_lost_link_for_some_time(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let kind = (Driver::Ours, "datagram");
+        let manager = up(&bed, "pair", "", &[kind, kind])?;
+        let (a, b) = bed.pair()?;
+        a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), LIMIT)?;
+        manager.kill()?;
+        b.outside().ok(&format!("echo client_reregister >{CONFIGFS}/pair/hcas/h2/event"))?;
+        // The attempts become rare.
+        std::thread::sleep(Duration::from_secs(15));
+        let address = b.ok("cat /sys/class/net/ib0/address")?;
+        let front = address.trim().split_at(36).0;
+        for n in 1..=2 {
+            let before = counter(b, "tx_drop_link_down")?;
+            let begin = Instant::now();
+            b.ok(&format!(
+                "ip neigh replace 10.1.0.9{n} lladdr {front}02:00:5e:ff:fe:00:53:9{n} dev ib0 nud permanent"
+            ))?;
+            b.run(&format!("ping -q -c 1 -W 1 10.1.0.9{n}"))?.refused()?;
+            while counter(b, "tx_drop_link_down")? == before {
+                ensure!(begin.elapsed() < Duration::from_secs(6), "frame {n} waits: {}", b.ok("ethtool -S ib0")?);
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        }
         bed.finish()
     }
 }

@@ -258,7 +258,9 @@ impl UdTx {
             let mut over = false;
             while !over {
                 // Frames of a path that has its answer do not wait for the questions of others.
-                let action = if open && jobs.has_room(asks) {
+                let action = if !open {
+                    path.poll_closed(now)
+                } else if jobs.has_room(asks) {
                     path.poll(now)
                 } else {
                     path.poll_unasked(now)
@@ -288,8 +290,7 @@ impl UdTx {
                 trace_path(dev, path, "expired");
                 paths.remove(&key);
                 ring.counters().slow.paths_expired.add(1);
-            } else if open || !path.has_question() {
-                // The broadcast group, which some wait for, is an event.
+            } else {
                 next = next.min(path.deadline());
             }
         }

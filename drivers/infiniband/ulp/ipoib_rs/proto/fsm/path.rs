@@ -417,11 +417,20 @@ impl<A, W: Waiting + Default> Path<A, W> {
         }
         match self.state {
             State::Ready(_) | State::Old { .. } => self.waiting.pop().map(Action::Transmit),
-            State::Idle { .. } if !self.has_question() && self.is_unused(now) => {
+            State::Idle { .. } if self.waiting.is_empty() && self.is_unused(now) => {
                 Some(Action::Remove)
             }
             _ => None,
         }
+    }
+
+    /// As [`Path::poll_unasked`], since there is no link to ask by. Frames wait for the link for no longer than for a turn,
+    /// and are dropped without a back-off then: nobody has refused.
+    pub fn poll_closed(&mut self, now: u64) -> Option<Action<A, W::Frame>> {
+        if now >= self.deadline() {
+            self.give_up();
+        }
+        self.poll_unasked(now)
     }
 
     /// Returns true if [`Path::poll`] is to ask for the path, at once or when a back-off is over.
@@ -920,6 +929,31 @@ mod tests {
         assert_eq!(path.resolved(ticket, "ah"), None);
         assert_eq!(path.poll_unasked(0), Some(Action::Transmit(2)));
         Ok(())
+    }
+
+    /// Nor for one that may come, for longer than for an answer. When it is there, they are asked for at once.
+    #[test]
+    fn frames_wait_for_the_link_no_longer_than_for_an_answer() -> Result<(), ()> {
+        let mut path = path();
+        assert_eq!(path.send(1, 100, 5), Verdict::Queued);
+        assert_eq!(path.send(2, 100, 3_000), Verdict::Queued);
+        assert_eq!(path.poll_closed(4 + RESOLVE_MS), None);
+        for frame in [1, 2] {
+            let dropped = Some(Action::Drop(frame, DropReason::LinkDown));
+            assert_eq!(path.poll_closed(path.deadline()), dropped);
+        }
+        assert_eq!(path.poll_closed(5 + RESOLVE_MS), None);
+        resolving(&mut path, 3, 5 + RESOLVE_MS).map(|_| ())
+    }
+
+    /// One that is wanted and not asked for goes with time as others do.
+    #[test]
+    fn a_path_that_was_wanted_goes() {
+        let mut path = path();
+        path.want(0);
+        assert_eq!((path.poll_closed(59_999), path.deadline()), (None, 60_000));
+        assert!(path.has_question());
+        assert_eq!(path.poll_closed(60_000), Some(Action::Remove));
     }
 
     /// A question from before the change is asked again, whether or not there was an answer before that.

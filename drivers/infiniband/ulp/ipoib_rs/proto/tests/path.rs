@@ -28,6 +28,8 @@ enum Op {
     PortDown,
     /// May questions be asked from now on?
     Room(bool),
+    /// Is there a link to ask by from now on?
+    Open(bool),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -43,6 +45,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => Just(Op::Refresh),
         1 => Just(Op::PortDown),
         2 => any::<bool>().prop_map(Op::Room),
+        2 => any::<bool>().prop_map(Op::Open),
     ]
 }
 
@@ -65,6 +68,7 @@ struct Driver {
     removed: bool,
     due: bool,
     room: bool,
+    open: bool,
 }
 
 impl Driver {
@@ -76,7 +80,9 @@ impl Driver {
     }
 
     fn next(&mut self) -> Option<Action<u32, u32>> {
-        if self.room {
+        if !self.open {
+            self.path.poll_closed(self.now)
+        } else if self.room {
             self.path.poll(self.now)
         } else {
             self.path.poll_unasked(self.now)
@@ -110,12 +116,10 @@ impl Driver {
                 None => break,
             }
         }
-        // Frames wait for an answer, for a turn, or not at all.
-        assert!(self.waiting.is_empty() || self.asked.is_some() || !self.room);
-        // A question for which no frame waits may wait for a turn for long.
-        let passed = self.path.deadline() <= self.now;
-        let may_wait = !self.room && self.waiting.is_empty() && self.path.has_question();
-        assert!(!passed || may_wait, "the deadline is past");
+        // Frames wait for an answer, for a turn, for a link, or not at all.
+        let asks = self.room && self.open;
+        assert!(self.waiting.is_empty() || self.asked.is_some() || !asks);
+        assert!(self.path.deadline() > self.now, "the deadline is past");
     }
 
     fn apply(&mut self, op: &Op) {
@@ -184,6 +188,7 @@ impl Driver {
             }
             Op::PortDown => self.path.port_down(),
             Op::Room(room) => self.room = room,
+            Op::Open(open) => self.open = open,
         }
     }
 }
@@ -205,6 +210,7 @@ proptest! {
             removed: false,
             due: false,
             room: true,
+            open: true,
         };
         for op in &ops {
             driver.apply(op);
@@ -213,11 +219,11 @@ proptest! {
                 break;
             }
         }
-        // A port that stays down leaves nothing but a question that waits for its turn.
+        // A port that stays down leaves nothing.
         driver.path.port_down();
         driver.now += path::IDLE_MS;
         driver.asked = None;
         driver.poll();
-        prop_assert!(driver.removed || (!driver.room && driver.path.has_question()));
+        prop_assert!(driver.removed);
     }
 }
