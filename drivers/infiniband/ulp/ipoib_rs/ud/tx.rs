@@ -117,6 +117,7 @@ impl UdTx {
         now: u64,
     ) -> bool {
         let Self { destinations, ring } = self;
+        let all = destinations.waiting;
         let path = match destinations.path(address, now) {
             Ok(path) => path,
             Err(reason) => {
@@ -124,6 +125,10 @@ impl UdTx {
                 return false;
             }
         };
+        if !path.has_room(all) {
+            ring.drop(dev, skb, DropReason::QueueFull);
+            return false;
+        }
         let len = skb.len() as u32;
         let (first, wanted) = (path.waiting() == 0, path.is_wanted());
         match path.send(skb, len, now) {

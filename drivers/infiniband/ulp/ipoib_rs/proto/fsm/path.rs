@@ -23,6 +23,10 @@ pub use crate::table::{InsertError, Seed, Slot, Table as PathTable};
 pub const IDLE_MS: u64 = 60_000;
 /// Time to wait for the answer to an [`Action::Resolve`].
 const RESOLVE_MS: u64 = 4_000;
+/// Frames that may wait for all paths together before each may have no more than [`FEW`].
+const MANY: usize = 1_024;
+/// As many frames as Linux's C driver lets wait for a path.
+const FEW: usize = 3;
 /// Refusals in a row after which a path that is known is given up: whoever is busy refuses as well.
 const REFUSALS: u8 = 3;
 
@@ -137,6 +141,12 @@ impl<A, W: Waiting + Default> Path<A, W> {
     /// Returns how many frames wait for the path.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// Returns true if one more frame may wait for the path, where `all` wait for any: many peers that nobody answers for
+    /// do not take much memory, nor leave nothing to others.
+    pub fn has_room(&self, all: usize) -> bool {
+        self.waiting() < FEW || all < MANY
     }
 
     /// Returns for how long nothing was sent, in milliseconds.
@@ -671,6 +681,17 @@ mod tests {
             Verdict::Drop(5, DropReason::QueueFull)
         );
         Ok(())
+    }
+
+    /// Where many wait for others, a few may wait for each all the same.
+    #[test]
+    fn all_queues_are_bounded_together() {
+        let mut path = path();
+        for frame in 0..3 {
+            assert!(path.has_room(MANY) && path.has_room(usize::MAX));
+            assert_eq!(path.send(frame, 100, 0), Verdict::Queued);
+        }
+        assert!(!path.has_room(MANY) && path.has_room(MANY - 1));
     }
 
     #[test]
