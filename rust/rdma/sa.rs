@@ -29,14 +29,16 @@ mod join;
 
 pub use join::{is_joined, GroupRecord, Join, JoinRequest, JoinState, MemberKind};
 
-/// Receiver of the news that an answer has come.
+/// Receiver of the news that a [`PathQuery`], a [`Join`] or a [`NeighbourQuery`](crate::NeighbourQuery) has been answered.
 pub trait Notify: Send + Sync + 'static {
-    /// Called when an answer has come, or when a group that was joined is to be joined anew.
+    /// Called when the answer has come, which the handle has by then, and when a group that was joined is to be joined anew.
+    /// It may be called before the handle is made.
     ///
     /// # Context
     ///
-    /// Process context, of the work queues of the SA or of the RDMA core: leave the work to a work item. Dropping a
-    /// [`Join`] waits for it, so that it must not do that.
+    /// Process context, of the work queues of the SA or of the RDMA core: leave the work to a work item.
+    /// It must not drop a [`Join`] or a [`NeighbourQuery`](crate::NeighbourQuery): that waits for it, so that neither is
+    /// told of anything afterwards. Dropping a [`PathQuery`] does not wait, and a call that is under way goes on.
     fn notify(&self);
 }
 
