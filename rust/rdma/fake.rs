@@ -218,7 +218,7 @@ impl Fake {
 /// # Errors
 ///
 /// Those of `f`, but for `ENOMEM` when an allocation has failed.
-pub(crate) fn each_allocation_fails(mut f: impl FnMut() -> Result) -> Result {
+pub fn each_allocation_fails(mut f: impl FnMut() -> Result) -> Result {
     for nth in 1.. {
         // SAFETY: Whoever fails to allocate something copes with that.
         let (result, left) = unsafe {

@@ -6,3 +6,4 @@ pub(crate) mod endpoint;
 pub(crate) mod paths;
 pub(crate) mod ring;
 pub(crate) mod tx;
+pub(crate) mod unanswered;

@@ -30,7 +30,8 @@ use crate::rc::admission;
 use crate::rc::conn::{Cause, Conn, ConnId, Role, Room};
 use crate::rc::context::{Negotiated, RcContext};
 use crate::rc::table::{Found, Job, Place, Wanted};
-use crate::ud::ring::{path_mtu, MAX_TOO_BIG};
+use crate::ud::ring::path_mtu;
+use crate::ud::unanswered::answer_some;
 
 /// The work item.
 ///
@@ -76,18 +77,14 @@ pub(crate) fn run(dev: &Device<Interface>) {
 ///
 /// Process context.
 pub(super) fn answer_too_big(dev: &Device<Interface>) {
-    for _ in 0..MAX_TOO_BIG {
-        let next = dev
-            .lock_tx()
-            .as_mut()
-            .and_then(|tx| tx.ud.ring.next_too_big());
-        let Some((skb, mtu)) = next else {
-            return;
-        };
-        let counters = &dev.data().get_ref().counters;
-        counters.dropped(dev, DropReason::TooBig, 1, skb.len());
-        skb.answer_too_big(dev, mtu);
-    }
+    answer_some(
+        || dev.lock_tx().as_mut()?.ud.ring.next_too_big(),
+        |(skb, mtu)| {
+            let counters = &dev.data().get_ref().counters;
+            counters.dropped(dev, DropReason::TooBig, 1, skb.len());
+            skb.answer_too_big(dev, mtu);
+        },
+    );
 }
 
 /// Asks a peer for a connection.

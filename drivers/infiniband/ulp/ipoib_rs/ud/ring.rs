@@ -10,7 +10,6 @@ use ipoib_proto::drop::DropReason;
 use ipoib_proto::header::Header;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::lso;
-use ipoib_proto::queue::{Queue, Waiting};
 use ipoib_proto::seq::Sequence;
 use ipoib_proto::subnet;
 use ipoib_proto::thresholds::Thresholds;
@@ -23,12 +22,7 @@ use kernel::sync::Arc;
 use crate::base::counters::Counters;
 use crate::base::interface::Interface;
 use crate::base::ADDR_LEN;
-
-/// The most packets that wait for the answer that they are too big.
-pub(crate) const MAX_TOO_BIG: usize = 16;
-
-/// These packets, with the MTU to tell.
-type TooBig = Queue<(TxSkb, u32), MAX_TOO_BIG>;
+use crate::ud::unanswered::Unanswered;
 
 /// The producing half of the send ring, with its accounting.
 pub(crate) struct UdRing {
@@ -48,8 +42,8 @@ pub(crate) struct UdRing {
     watched: bool,
     completions: Waker,
     counters: Arc<Counters>,
-    /// Packets that are too big for their destinations, once there was one.
-    too_big: Option<KBox<TooBig>>,
+    /// Packets that are too big for their destinations, with the MTU to tell.
+    too_big: Unanswered<(TxSkb, u32)>,
 }
 
 /// A frame that is no super-frame.
@@ -88,7 +82,7 @@ impl UdRing {
             watched: false,
             completions,
             counters: interface.counters.clone(),
-            too_big: None,
+            too_big: Unanswered::NONE,
         }
     }
 
@@ -341,14 +335,7 @@ impl UdRing {
     #[must_use]
     pub(crate) fn too_big(&mut self, dev: &Device<Interface>, mut skb: TxSkb, mtu: u32) -> bool {
         skb.update_path_mtu(mtu);
-        if self.too_big.is_none() {
-            self.too_big = KBox::new(TooBig::default(), GFP_ATOMIC).ok();
-        }
-        let kept = match &mut self.too_big {
-            Some(queue) => queue.push((skb, mtu), 1),
-            None => Err((skb, mtu)),
-        };
-        match kept {
+        match self.too_big.keep((skb, mtu)) {
             Ok(()) => {
                 self.counters.tx.too_big.add(1);
                 self.flush(dev);
@@ -363,12 +350,12 @@ impl UdRing {
 
     /// Takes a packet that is to be answered, and the MTU to tell.
     pub(crate) fn next_too_big(&mut self) -> Option<(TxSkb, u32)> {
-        self.too_big.as_mut()?.pop()
+        self.too_big.take()
     }
 
     /// How many packets wait to be answered.
     pub(crate) fn unanswered(&self) -> usize {
-        self.too_big.as_ref().map_or(0, |queue| queue.len())
+        self.too_big.len()
     }
 
     /// Sets the longest frame from an MTU.
