@@ -74,7 +74,7 @@ drop_reasons! {
     TooBig = "tx_drop_too_big",
     /// The path to the destination could not be resolved.
     NoPath = "tx_drop_no_path",
-    /// Too many frames are queued for the destination already.
+    /// Too many frames are queued for the destination already, or for all together.
     QueueFull = "tx_drop_queue_full",
     /// Too many destinations are in use already.
     TableFull = "tx_drop_table_full",
