@@ -60,10 +60,11 @@ impl Quiet {
 
     /// Asks for an event by `notify`, unless one is being waited for. `notify` says whether there may
     /// be completions that no event will come for; this says so to the caller, who has to poll again.
-    #[inline]
+    // For every poll; left to itself, the compiler calls it, for one that is quiet as well.
+    #[inline(always)]
     pub fn arm(&self, notify: impl FnOnce() -> bool) -> bool {
         // INVARIANT: If it is so already, another has asked or will; otherwise we do.
-        if self.get() || self.0.replace_full(false, true).is_err() {
+        if self.get() || self.0.swap_full(true) {
             return false;
         }
         let again = notify();
