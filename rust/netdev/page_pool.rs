@@ -63,6 +63,52 @@ pub(crate) unsafe fn fragments(
     Ok((pool, frags))
 }
 
+/// Takes a fragment of the page that is being cut up.
+///
+/// # Safety
+///
+/// Some must be left of it.
+#[inline(always)]
+pub(crate) unsafe fn take(frags: &mut bindings::ipoib_rs_frags) -> NonNull<u8> {
+    let va: *mut u8 = frags.next.cast();
+    // SAFETY: `next` points into a page while fragments are left, as they are by this function's requirements. The first
+    // spares callers the check of an `Option`.
+    let va = unsafe {
+        core::hint::assert_unchecked(!va.is_null());
+        NonNull::new_unchecked(va)
+    };
+    frags.next = frags.next.wrapping_byte_add(frags.size as usize);
+    frags.left = frags.left.wrapping_sub(1);
+    va
+}
+
+/// Builds an skb around a fragment of `size` bytes, which owns it then: its data are what lies from `at` up to `end` in
+/// the fragment. None: there is no memory.
+///
+/// # Safety
+///
+/// The fragment at `va` must be the caller's, of a page pool, and as long; what is behind `end` must have room for the
+/// `skb_shared_info`. Softirqs must be disabled, so that the CPU's cache of skbs is ours.
+#[inline(always)]
+pub(crate) unsafe fn build(
+    va: NonNull<u8>,
+    size: u32,
+    at: usize,
+    end: usize,
+) -> Option<NonNull<bindings::sk_buff>> {
+    // SAFETY: By this function's requirements.
+    let skb = NonNull::new(unsafe { bindings::napi_build_skb(va.as_ptr().cast(), size) })?;
+    // SAFETY: The skb is new and ours, and the data lie within it by this function's requirements.
+    unsafe {
+        let raw = skb.as_ptr();
+        (*raw).data = va.as_ptr().add(at);
+        (*raw).tail = end as c_uint;
+        (*raw).len = end.wrapping_sub(at) as c_uint;
+        (*raw).set_pp_recycle(1);
+    }
+    Some(skb)
+}
+
 /// A pool of receive buffers of one size, laid out for packets behind `LEAD` bytes that a device writes in front of
 /// them.
 ///
@@ -202,20 +248,12 @@ impl<const LEAD: usize> PagePool<LEAD> {
     /// Takes a fragment. The caller has checked that some are left.
     #[inline(always)]
     fn take(&mut self) -> RxBuf<LEAD> {
-        let frags = &mut self.frags;
-        let va: *mut u8 = frags.next.cast();
-        // SAFETY: `next` points into a page while fragments are left. The first spares callers the check of an
-        // `Option`.
-        let va = unsafe {
-            core::hint::assert_unchecked(!va.is_null());
-            NonNull::new_unchecked(va)
-        };
-        frags.next = frags.next.wrapping_byte_add(frags.size as usize);
-        frags.left = frags.left.wrapping_sub(1);
+        // SAFETY: As the caller has checked.
+        let va = unsafe { take(&mut self.frags) };
         // INVARIANT: It was `frags`', and is not any more.
         RxBuf {
             va,
-            size: frags.size as usize,
+            size: self.frags.size as usize,
         }
     }
 }
@@ -363,26 +401,17 @@ impl<const LEAD: usize> FilledBuf<LEAD> {
         let Some(len) = (self.len as usize).checked_sub(offset) else {
             return Err(self);
         };
-        let (va, size) = (self.buf.va.as_ptr(), self.buf.size as c_uint);
-        // SAFETY: The fragment is owned by the type invariant, and is as long. The CPU's cache of skbs is ours by
-        // this function's requirements.
-        let skb = unsafe { bindings::napi_build_skb(va.cast(), size) };
-        let Some(skb) = NonNull::new(skb) else {
+        let at = RxBuf::<LEAD>::HEADROOM.wrapping_add(offset);
+        let end = at.wrapping_add(len);
+        // SAFETY: The fragment is owned by the type invariant, and is as long. `len` bytes from `offset` lie within what
+        // was received, behind the headroom. The CPU's cache of skbs is ours by this function's requirements.
+        let Some(skb) = (unsafe { build(self.buf.va, self.buf.size as u32, at, end) }) else {
             return Err(self);
         };
         // The skb owns the fragment now.
         let _ = ManuallyDrop::new(self);
-        let at = RxBuf::<LEAD>::HEADROOM.wrapping_add(offset);
-        // SAFETY: The skb is new and ours. `len` bytes from `offset` lie within what was received, behind the headroom,
-        // and in front of the skb's end.
-        unsafe {
-            let raw = skb.as_ptr();
-            (*raw).data = va.add(at);
-            (*raw).tail = at.wrapping_add(len) as c_uint;
-            (*raw).len = len as c_uint;
-            (*raw).set_pp_recycle(1);
-            Ok(RxSkb::from_non_null(skb))
-        }
+        // SAFETY: It is new and ours.
+        Ok(unsafe { RxSkb::from_non_null(skb) })
     }
 
     /// Copies the frame into an skb of its own size, which is as [`Self::into_frame`] makes it. The

@@ -32,10 +32,10 @@ use kernel::prelude::*;
 
 use crate::napi::{Binding, Context};
 pub use crate::packet::Packet;
-use crate::page_pool::fragments;
+use crate::page_pool::{self, fragments};
 use crate::pool::Pool;
 use crate::sizes::{self, body_lens, copied};
-use crate::skb::RxSkb;
+use crate::skb::{DropReason, RxSkb};
 
 /// Bytes that a head takes.
 pub const HEAD_LEN: usize = bindings::IPOIB_RS_HEAD_LEN as usize;
@@ -238,14 +238,14 @@ impl PartsPool {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the message does not hold what `packet` says, or not in the head, or if the buffer does
-    /// not take that much; `ENOMEM` if there is no memory, or if the pool is bound to another NAPI instance.
-    /// `parts` has all that it had then, or new memory in its place.
+    /// `EINVAL` if the message does not hold what `packet` says, or not in the head; `ENOMEM` if there is no
+    /// memory, or if the pool is bound to another NAPI instance. `parts` has all that it had then, or new memory
+    /// in its place.
     ///
     /// # Safety
     ///
-    /// `parts` must be of this pool, and no device may have it. Before anything else, the skb is given a
-    /// [link-layer header](RxSkb::set_link_header).
+    /// `parts` must be of this pool, and no device may have it; `len` must be no more than [`Self::capacity`].
+    /// Before anything else, the skb is given a [link-layer header](RxSkb::set_link_header).
     // For every message; left to itself, the compiler calls it.
     #[inline(always)]
     pub unsafe fn exchange(
@@ -258,10 +258,7 @@ impl PartsPool {
     ) -> Result<RxSkb> {
         // SAFETY: By this function's requirements.
         let head = unsafe { parts.head(len) };
-        if !packet.fits(head.len())
-            || (packet.gso != 0 && !packet.can_be_segmented(head, len))
-            || len > self.capacity
-        {
+        if !packet.fits(head.len()) || (packet.gso != 0 && !packet.can_be_segmented(head, len)) {
             return Err(EINVAL);
         }
         if !self.heads.serves(context) {
@@ -283,25 +280,53 @@ impl PartsPool {
     /// message of that length, which fits a buffer of the pool, and `packet` must fit the message.
     #[inline(always)]
     unsafe fn build(&mut self, parts: &mut Parts, len: usize, packet: Packet) -> Result<RxSkb> {
-        // SAFETY: The pools are valid by the type invariant, and `&mut self` makes us their only user but
-        // for the softirqs of their instance, whose poll runs if there is one. `parts` has the message, in as
-        // many bodies as it reaches, by this function's requirements; its length fits a u32, as every buffer's
-        // does. The link headers are in the head, behind the room that the stack's need. The checksum is within
-        // the head, and so are the headers of what is to be segmented.
+        let frags = &mut self.pools.heads;
+        // SAFETY: The pool is valid by the type invariant, and `&mut self` makes us its only user but for the
+        // softirqs of its instance, whose poll runs if there is one.
+        if frags.left == 0 && !unsafe { bindings::ipoib_rs_frags_refill(frags, false) } {
+            return Err(ENOMEM);
+        }
+        let at = HEAD_ROOM.wrapping_add(packet.strip().into());
+        let end = HEAD_ROOM.wrapping_add(len.min(HEAD_LEN));
+        // SAFETY: The head is a fragment by the type invariants, as long as any other. The link headers are in it,
+        // behind the room that the stack's need, since the packet fits. Softirqs are disabled.
+        let skb = unsafe {
+            let va = NonNull::new_unchecked(parts.0.va[0].cast());
+            page_pool::build(va, frags.size, at, end)
+        };
+        let skb = skb.ok_or(ENOMEM)?;
+        // INVARIANT: The old head is the skb's, and the new one as long.
+        //
+        // SAFETY: Some are left, if need be of a new page.
+        parts.0.va[0] = unsafe { page_pool::take(frags) }.as_ptr().cast();
+        let raw = skb.as_ptr();
+        // SAFETY: A fresh skb is ours alone; its data are behind the head's room.
+        let skb = unsafe {
+            packet.describe(raw, at as u16);
+            RxSkb::from_non_null(skb)
+        };
+        if len <= HEAD_LEN && packet.gso == 0 {
+            return Ok(skb);
+        }
+        // SAFETY: As above. `parts` has the rest of the message, in as many bodies as it reaches, by this
+        // function's requirements; its length fits a u32, as every buffer's does. The checksum is within the head,
+        // and so are the headers of what is to be segmented.
         //
         // INVARIANT: What was taken from it is new memory of the same pools.
-        let skb = unsafe {
-            bindings::ipoib_rs_rx_exchange(
+        let whole = unsafe {
+            bindings::ipoib_rs_rx_rest(
                 &raw mut self.pools,
                 &raw mut parts.0,
+                raw,
                 len as c_uint,
-                packet.link,
                 packet.gso,
             )
         };
-        let skb = NonNull::new(skb).ok_or(ENOMEM)?;
-        // SAFETY: A fresh skb is ours alone, and its data are behind the head's room.
-        Ok(unsafe { RxSkb::from_non_null(skb) })
+        if whole {
+            return Ok(skb);
+        }
+        skb.drop_reason(DropReason::NoMemory);
+        Err(ENOMEM)
     }
 }
 

@@ -191,43 +191,6 @@ void ipoib_rs_skb_too_big(struct sk_buff *skb, struct net_device *dev, u32 mtu)
 	kfree_skb_reason(skb, SKB_DROP_REASON_PKT_TOO_BIG);
 }
 
-/* The head of a message of @len bytes, without its bodies, and without a link-layer header. */
-static __always_inline struct sk_buff *rx_head(void *va, unsigned int len, u64 link, u64 gso)
-{
-	unsigned int room = IPOIB_RS_HEAD_ROOM + IPOIB_RS_HEAD_LEN;
-	struct sk_buff *skb = napi_build_skb(va, SKB_HEAD_ALIGN(room));
-	unsigned int head = min(len, IPOIB_RS_HEAD_LEN);
-	u16 strip = link >> IPOIB_RS_LINK_STRIP, csum_start = link >> IPOIB_RS_LINK_CSUM_START;
-	__be16 protocol = (__force __be16)(link >> IPOIB_RS_LINK_PROTOCOL);
-	unsigned int offset = IPOIB_RS_HEAD_ROOM + strip;
-
-	if (unlikely(!skb))
-		return NULL;
-
-	skb->data = va + offset;
-	skb->tail += IPOIB_RS_HEAD_ROOM + head;
-	skb->data_len = len - head;
-	skb->len = len - strip;
-	skb->network_header = offset;
-	skb->protocol = protocol;
-	skb_mark_for_recycle(skb);
-	if (csum_start) {
-		skb->ip_summed = CHECKSUM_PARTIAL;
-		skb->csum_start = offset + csum_start;
-		skb->csum_offset = link >> IPOIB_RS_LINK_CSUM_OFFSET;
-		/* Who segments looks for the transport header, and there it is. */
-		skb->transport_header = skb->csum_start;
-	}
-	if (gso) {
-		struct skb_shared_info *info = skb_shinfo(skb);
-
-		info->gso_size = gso >> IPOIB_RS_GSO_SIZE;
-		info->gso_segs = gso >> IPOIB_RS_GSO_SEGS;
-		info->gso_type = gso >> IPOIB_RS_GSO_TYPE;
-	}
-	return skb;
-}
-
 static __always_inline void rx_body(struct sk_buff *skb, unsigned int n, struct page *page,
 				    unsigned int offset, unsigned int len, unsigned int size)
 {
@@ -236,6 +199,8 @@ static __always_inline void rx_body(struct sk_buff *skb, unsigned int n, struct 
 	skb_frag_fill_page_desc(&info->frags[n], page, offset, len);
 	info->nr_frags = n + 1;
 	skb_propagate_pfmemalloc(page, skb);
+	skb->len += len;
+	skb->data_len += len;
 	skb->truesize += size;
 }
 
@@ -401,59 +366,46 @@ static noinline bool rx_copy(struct sk_buff *skb, unsigned int n, struct page_po
 }
 
 /*
- * An skb of a message of @len bytes in a buffer of several parts, with new memory for what it takes
- * from @parts. NULL: there is no memory, and the message is gone; @parts has the
- * old memory or new, but all of it.
+ * Adds to @skb, which has the head of a message of @len bytes, how to segment it and what is in the
+ * bodies of @parts, with new memory for what it takes from there. False: there is no memory, and
+ * @skb has the begin of the message only; @parts has the old memory or new, but all of it.
  *
  * The caller has verified the packet's fields. So the packet does not get SKB_GSO_DODGY, which
  * would have them verified again, keep GRO from merging the packet with its neighbours, and keep
  * most hardware from segmenting it.
  */
-struct sk_buff *ipoib_rs_rx_exchange(struct ipoib_rs_parts_pools *pools,
-				     struct ipoib_rs_parts *parts, unsigned int len, u64 link,
-				     u64 gso)
+bool ipoib_rs_rx_rest(struct ipoib_rs_parts_pools *pools, struct ipoib_rs_parts *parts,
+		      struct sk_buff *skb, unsigned int len, u64 gso)
 {
-	void *va = take_frag(&pools->heads, false);
-	unsigned int rest, n;
-	struct sk_buff *skb;
+	unsigned int rest = len - min(len, IPOIB_RS_HEAD_LEN), n;
 
-	if (unlikely(!va))
-		return NULL;
+	if (gso) {
+		struct skb_shared_info *info = skb_shinfo(skb);
 
-	skb = rx_head(parts->va[0], len, link, gso);
-	if (unlikely(!skb)) {
-		ipoib_rs_page_pool_put(va);
-		return NULL;
+		info->gso_size = gso >> IPOIB_RS_GSO_SIZE;
+		info->gso_segs = gso >> IPOIB_RS_GSO_SEGS;
+		info->gso_type = gso >> IPOIB_RS_GSO_TYPE;
 	}
 
-	parts->va[0] = va;
-	rest = skb->data_len;
 	for (n = 0; rest; n++) {
 		unsigned int part = min(rest, pools->body_len[n]);
 		struct page *page;
 
 		if (part == rest && len <= pools->copied[n]) {
 			if (unlikely(!rx_copy(skb, n, pools->copies, parts->va[1 + n], rest)))
-				goto free;
+				return false;
 			break;
 		}
 
 		page = page_pool_alloc_pages(pools->bodies[n], GFP_ATOMIC | __GFP_NOWARN);
 		if (unlikely(!page))
-			goto free;
+			return false;
 		rx_body(skb, n, parts->pages[n], 0, part, pools->body_len[n]);
 		parts->pages[n] = page;
 		parts->va[1 + n] = page_address(page);
 		rest -= part;
 	}
-	return skb;
-
-free:
-	/* What it does not have yet it does not own. */
-	skb->len -= rest;
-	skb->data_len -= rest;
-	kfree_skb_reason(skb, SKB_DROP_REASON_NOMEM);
-	return NULL;
+	return true;
 }
 
 /* An skb with a copy of a packet of @len bytes, and without a link-layer header. */

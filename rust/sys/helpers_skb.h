@@ -86,9 +86,8 @@ void ipoib_rs_skb_too_big(struct sk_buff *skb, struct net_device *dev, u32 mtu);
 /* Receive: called once a frame. */
 struct sk_buff *ipoib_rs_rx_copy(struct napi_struct *napi, const void *packet,
 				 unsigned int len);
-struct sk_buff *ipoib_rs_rx_exchange(struct ipoib_rs_parts_pools *pools,
-				     struct ipoib_rs_parts *parts, unsigned int len, u64 link,
-				     u64 gso);
+bool ipoib_rs_rx_rest(struct ipoib_rs_parts_pools *pools, struct ipoib_rs_parts *parts,
+		      struct sk_buff *skb, unsigned int len, u64 gso);
 
 /* Page pool. */
 unsigned int ipoib_rs_page_pool_buf_size(unsigned int headroom, unsigned int len);

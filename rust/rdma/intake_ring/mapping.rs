@@ -38,7 +38,7 @@ impl Mapping {
     }
 
     /// Lends the CPU the first `len` bytes of a part that the device has no more, or gives them back.
-    #[inline]
+    #[inline(never)]
     pub(super) fn sync(&self, sge: &bindings::ib_sge, len: usize, for_cpu: bool) {
         if !self.virt_dma && 0 < len && len <= sge.length as usize {
             let raw = self.pd.device().as_raw();
@@ -58,37 +58,42 @@ impl Exchange for Elements<'_> {
     #[inline(always)]
     fn lend(&mut self, len: usize) {
         if !self.mapping.virt_dma {
-            self.lend_bodies(len);
+            self.mapping.lend_bodies(self.sge, len);
         }
     }
 
     #[inline(always)]
     fn follow(&mut self, parts: &Parts, len: usize) {
         if !self.mapping.virt_dma {
-            return self.follow_mapped(parts, len);
+            return self.mapping.follow_mapped(self.sge, parts, len);
         }
-        for (sge, at) in self.sge.iter_mut().zip(parts.all()) {
-            sge.addr = at as u64;
+        let [head, bodies @ ..] = parts.all();
+        let [first, others @ ..] = &mut *self.sge;
+        first.addr = head as u64;
+        if len > HEAD_LEN {
+            for (sge, at) in others.iter_mut().zip(bodies) {
+                sge.addr = at as u64;
+            }
         }
     }
 }
 
 // Kept apart, so that what needs no mapping saves no registers for this.
-impl Elements<'_> {
+impl Mapping {
     #[inline(never)]
-    fn lend_bodies(&self, len: usize) {
+    fn lend_bodies(&self, sge: &[bindings::ib_sge; MAX_PARTS], len: usize) {
         let mut rest = len.saturating_sub(HEAD_LEN);
-        for sge in &self.sge[1..] {
+        for sge in &sge[1..] {
             let n = rest.min(sge.length as usize);
-            self.mapping.sync(sge, n, true);
+            self.sync(sge, n, true);
             rest -= n;
         }
     }
 
     #[inline(never)]
-    fn follow_mapped(&mut self, parts: &Parts, len: usize) {
+    fn follow_mapped(&self, sge: &mut [bindings::ib_sge; MAX_PARTS], parts: &Parts, len: usize) {
         let mut rest = len.saturating_sub(HEAD_LEN);
-        for (i, (sge, addr)) in self.sge.iter_mut().zip(parts.dma()).enumerate() {
+        for (i, (sge, addr)) in sge.iter_mut().zip(parts.dma()).enumerate() {
             let n = if i == 0 {
                 0
             } else {
@@ -97,7 +102,7 @@ impl Elements<'_> {
             rest -= n;
             // New memory is not where the old was, which was given away later.
             if sge.addr == addr {
-                self.mapping.sync(sge, n, false);
+                self.sync(sge, n, false);
             }
             sge.addr = addr;
         }

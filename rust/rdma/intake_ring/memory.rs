@@ -5,7 +5,7 @@
 use core::mem::ManuallyDrop;
 
 use ipoib_netdev::napi::Context;
-use ipoib_netdev::parts::{Packet, Parts, PartsPool, HEAD_LEN, MAX_PARTS};
+use ipoib_netdev::parts::{Packet, PartsPool, HEAD_LEN};
 use ipoib_netdev::skb::RxSkb;
 use ipoib_sys::bindings;
 use kernel::prelude::*;
@@ -20,14 +20,17 @@ use crate::recv_chain::{RecvChain, RecvWr};
 
 /// A message that was received. It is still where the device has put it, and dropped there unless
 /// [`Self::into_frame`] takes it.
+///
+/// # Invariants
+///
+/// The buffer of `slot` is of `pool`, which takes `len` bytes.
 pub struct RcReceived<'a> {
     /// The queue pair that received it.
     pub qp: QpKey,
     len: usize,
     /// DMA address of the head, if the head is mapped: the CPU was lent it.
     lent: Option<u64>,
-    sge: &'a mut [bindings::ib_sge; MAX_PARTS],
-    parts: &'a mut Parts,
+    slot: &'a mut Slot,
     pool: &'a mut PartsPool,
     mapping: &'a Mapping,
 }
@@ -45,7 +48,7 @@ impl RcReceived<'_> {
     pub fn head(&self) -> &[u8] {
         // SAFETY: The device has completed the slot's receive, and the ring, which posts it again, is
         // borrowed until this value is gone.
-        unsafe { self.parts.head(self.len) }
+        unsafe { self.slot.parts.head(self.len) }
     }
 
     /// Makes an skb of it ([`PartsPool::exchange`]), with the link-layer header `link`, that is ready for
@@ -64,16 +67,16 @@ impl RcReceived<'_> {
         let mut this = ManuallyDrop::new(self);
         let Self {
             len,
-            sge,
-            parts,
+            slot,
             pool,
             mapping,
             ..
         } = &mut *this;
+        let Slot { sge, parts, .. } = &mut **slot;
         // INVARIANT: The elements refer to the buffer's parts, old or new, when it returns.
         //
-        // SAFETY: As in `head`; the slot's buffer is of the pool by the type invariant of `Memory`. The skb gets its
-        // link-layer header below.
+        // SAFETY: As in `head`; the slot's buffer is of the pool, which takes that much, by the type invariant. The
+        // skb gets its link-layer header below.
         let skb = unsafe { pool.exchange(context, parts, *len, packet, Elements { sge, mapping }) };
         match skb {
             Ok(mut skb) => {
@@ -91,9 +94,9 @@ impl RcReceived<'_> {
     /// since it was allocated before this one was given away.
     #[inline]
     fn give_back(&self) {
-        if self.lent == Some(self.sge[0].addr) {
-            self.mapping
-                .sync(&self.sge[0], self.len.min(HEAD_LEN), false);
+        let head = &self.slot.sge[0];
+        if self.lent == Some(head.addr) {
+            self.mapping.sync(head, self.len.min(HEAD_LEN), false);
         }
     }
 }
@@ -177,13 +180,12 @@ impl Memory {
             report.count(|report| &mut report.malformed);
             return None;
         }
-        let Slot { sge, parts, .. } = slot;
+        // INVARIANT: The slot's buffer is of the pool by the type invariant; the length was just checked.
         Some(RcReceived {
             qp,
             len,
-            lent: mapping.lend(sge, len),
-            sge,
-            parts,
+            lent: mapping.lend(&slot.sge, len),
+            slot,
             pool,
             mapping,
         })
