@@ -9,7 +9,7 @@
 //! Consecutive requests for one queue pair are built in a chain that is posted with one call. Only the last
 //! one is signalled.
 
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 
 use ipoib_netdev::skb::{DropReason, TxSkb};
 use ipoib_rings::slots::id;
@@ -150,13 +150,14 @@ impl RcSender {
         lane: &Arc<Lane>,
         own: bool,
     ) -> core::result::Result<bool, (TxSkb, Error)> {
-        if !matches!(&self.lane, Some(last) if Arc::ptr_eq(last, lane)) {
+        // Null is no lane, and so need not be looked for.
+        if self.lane.as_ref().map_or(ptr::null(), Arc::as_ptr) != Arc::as_ptr(lane) {
             if let Err(error) = self.change_lane(lane) {
                 return Err((skb, error));
             }
         }
         if self.chain.is_full() {
-            self.ring_doorbell();
+            self.make_room();
         }
         let slots: &Slots = &self.slots;
         let Some(index) = slots.ring.peek() else {
@@ -226,7 +227,7 @@ impl RcSender {
     /// # Context
     ///
     /// Any but hard interrupt.
-    #[inline]
+    #[inline(always)]
     pub fn flush(&mut self) -> bool {
         let pending = self.chain.pending() > 0;
         if pending {
@@ -263,7 +264,14 @@ impl RcSender {
         }
     }
 
+    /// Posts the chain, which is full.
+    #[cold]
+    fn make_room(&mut self) {
+        self.ring_doorbell();
+    }
+
     /// Posts the chain, which is not empty.
+    #[inline(always)]
     fn ring_doorbell(&mut self) {
         let Some(lane) = &self.lane else {
             return;

@@ -17,7 +17,7 @@ use crate::flush_time::FlushTime;
 /// Completions that one call takes at most.
 const BATCH: usize = MAX_BUDGET as usize;
 
-/// Frames that left the ring, and completions of others.
+/// Frames that left the ring, and completions of others, but for what [`RcCompletions::reap`] returns.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct RcReaped {
     /// Frames that were sent, without messages of the driver's own.
@@ -29,8 +29,6 @@ pub struct RcReaped {
     /// Frames that left the ring, sent or not, and those that the device has refused: to be reported to BQL.
     /// Bytes are counted as far as they were charged.
     pub released: Tally,
-    /// True if there may be more completions.
-    pub more: bool,
 }
 
 impl RcReaped {
@@ -39,7 +37,12 @@ impl RcReaped {
         self.lost = self.lost.wrapping_add(other.lost);
         self.unknown = self.unknown.wrapping_add(other.unknown);
         self.released.merge(other.released);
-        self.more = other.more;
+    }
+
+    /// Adds charged frames that were sent.
+    fn add_sent(&mut self, sent: Tally) {
+        self.sent.merge(sent);
+        self.released.merge(sent);
     }
 
     /// Adds a frame of `len` bytes that has left the ring. `sent` is false if sending it failed.
@@ -76,12 +79,12 @@ impl Unusual {
         self.counts.unknown = self.counts.unknown.wrapping_add(1);
     }
 
-    /// Moves the counts to `reaped`.
+    /// Takes the counts, and the frames that the device has refused.
     #[cold]
-    fn move_to(&mut self, reaped: &mut RcReaped) {
-        let more = reaped.more;
-        reaped.add(core::mem::take(self).counts);
-        reaped.more = more;
+    fn take(&mut self, slots: &Slots) -> RcReaped {
+        let mut counts = core::mem::take(self).counts;
+        counts.released.merge(slots.ring.unsent().take());
+        counts
     }
 }
 
@@ -110,21 +113,26 @@ impl RcCompletions {
         })
     }
 
-    /// Returns true if [`Self::reap`] may have something to do: completions of which there was an event, or
-    /// frames that the device refused.
+    /// Returns true if there may be something to [reap](Self::reap), completions of which there was an event, or
+    /// [to take](Self::take_unusual), frames that the device refused.
     #[inline]
     pub fn is_due(&self) -> bool {
         !self.slots.cq().is_quiet() || self.slots.ring.unsent().has_some()
     }
 
     /// Takes completions and frees their frames, in `poll` if one runs. Calls `failed` for each frame that
-    /// was lost, with its lane.
+    /// was lost, with its lane. Returns the charged frames that were sent, and true if there may be more
+    /// completions; for all other frames see [`Self::take_unusual`].
     ///
     /// # Context
     ///
     /// Softirq or process context.
     #[inline]
-    pub fn reap(&mut self, poll: Option<&Context<'_>>, mut failed: impl FnMut(&Lane)) -> RcReaped {
+    pub fn reap(
+        &mut self,
+        poll: Option<&Context<'_>>,
+        mut failed: impl FnMut(&Lane),
+    ) -> (Tally, bool) {
         let Self {
             slots,
             wcs,
@@ -136,17 +144,15 @@ impl RcCompletions {
         for wc in wcs {
             complete(slots, wc, poll, (&mut usual, unusual), &mut failed);
         }
-        let mut reaped = RcReaped {
-            sent: usual,
-            released: usual,
-            more: wcs.len() == BATCH,
-            ..RcReaped::default()
-        };
-        if unusual.some {
-            unusual.move_to(&mut reaped);
-        }
-        reaped.released.merge(self.slots.ring.unsent().take());
-        reaped
+        (usual, wcs.len() == BATCH)
+    }
+
+    /// Takes the counts of everything but charged frames that were sent, since the last call; as a rule, there
+    /// is nothing.
+    #[inline]
+    pub fn take_unusual(&mut self) -> Option<RcReaped> {
+        let some = self.unusual.some || self.slots.ring.unsent().has_some();
+        some.then(|| self.unusual.take(&self.slots))
     }
 
     /// Releases the charge of slow lanes' frames, and drops the frames of queue pairs that were reset, which
@@ -188,14 +194,18 @@ impl RcCompletions {
         loop {
             // That many the queue holds at most, whatever the device says.
             for _ in 0..=most / BATCH {
-                all.add(self.reap(None, |_| ()));
-                if !all.more {
+                let (sent, more) = self.reap(None, |_| ());
+                all.add_sent(sent);
+                if !more {
                     break;
                 }
             }
             if self.slots.ring.is_idle() || !time.wait() {
                 break;
             }
+        }
+        if let Some(unusual) = self.take_unusual() {
+            all.add(unusual);
         }
         all.lost = all.lost.wrapping_add(self.slots.in_flight());
         all

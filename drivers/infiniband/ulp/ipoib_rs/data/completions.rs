@@ -13,6 +13,7 @@ use ipoib_proto::thresholds::Thresholds;
 use ipoib_rdma::{
     Drained, FlushTime, RcCompletions, RcReaped, SendCompletions, SendReport, Sender,
 };
+use ipoib_rings::unsent::Tally;
 use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
@@ -44,34 +45,30 @@ struct Released {
 
 impl Released {
     /// Adds what left the ring of connections. True: there was something.
-    #[inline]
-    fn add_rc(&mut self, dev: &RawDevice, reaped: &RcReaped, counters: &Counters) -> bool {
-        count_rc(dev, reaped, counters);
-        self.frames = self.frames.wrapping_add(reaped.released.frames);
-        self.bytes = self.bytes.wrapping_add(reaped.released.bytes as u32);
-        self.more |= reaped.more;
-        reaped.released.frames > 0
+    #[inline(always)]
+    fn add_rc(&mut self, left: Tally) -> bool {
+        self.frames = self.frames.wrapping_add(left.frames);
+        self.bytes = self.bytes.wrapping_add(left.bytes as u32);
+        left.frames > 0
     }
 }
 
-/// Counts what left the ring of connections.
-#[inline]
-fn count_rc(dev: &RawDevice, reaped: &RcReaped, counters: &Counters) {
-    let RcReaped {
-        sent,
-        lost,
-        unknown,
-        ..
-    } = *reaped;
+/// Counts frames that connections have sent.
+#[inline(always)]
+fn count_sent(sent: Tally, counters: &Counters) {
     // Wire headers are no part of the packets.
     let headers = Header::LEN * sent.frames as usize;
     counters.done.rc_frames.add(u64::from(sent.frames));
     let bytes = sent.bytes.wrapping_sub(headers);
     counters.done.rc_bytes.add(bytes as u64);
-    if lost | unknown > 0 {
-        counters.dropped(dev, DropReason::Flushed, u64::from(lost), 0);
-        counters.done.unknown.add(u64::from(unknown));
-    }
+}
+
+/// Counts what left the ring of connections otherwise than nearly all.
+#[cold]
+fn count_rc(dev: &RawDevice, reaped: &RcReaped, counters: &Counters) {
+    count_sent(reaped.sent, counters);
+    counters.dropped(dev, DropReason::Flushed, u64::from(reaped.lost), 0);
+    counters.done.unknown.add(u64::from(reaped.unknown));
 }
 
 /// The completions of what connections send.
@@ -81,9 +78,9 @@ pub(crate) struct RcDone {
 }
 
 impl RcDone {
-    /// Frees what was sent. Says how many frames and bytes left the ring, and whether there may be more.
-    #[inline]
-    fn reap(&mut self, dev: &Device<Interface>, context: &Context<'_>) -> RcReaped {
+    /// Frees what was sent. Says how many frames and bytes left the ring so, and whether there may be more.
+    #[inline(always)]
+    fn reap(&mut self, dev: &Device<Interface>, context: &Context<'_>) -> (Tally, bool) {
         self.completions.reap(Some(context), |lane| {
             if let Some(tx) = dev.lock_tx().as_mut() {
                 tx.lane_failed(dev, lane);
@@ -108,6 +105,22 @@ impl RcDone {
 fn serve(dev: &Device<Interface>) {
     if let Some(tx) = dev.lock_tx().as_mut() {
         tx.service(dev);
+    }
+}
+
+/// Starts the stack's queue, unless it is to stay stopped since so much waits.
+#[cold]
+fn start_queue(dev: &Device<Interface>, shared: Option<&Shared>) {
+    dev.start_queue();
+    // Pairs with the barrier in `Route::wait`: either we see `blocked`, or it stops the queue after we have started
+    // it.
+    smp_mb(Full);
+    if shared.is_some_and(|shared| shared.is_blocked()) {
+        // Under the lock, lest `Tx::service` clear it and start the queue before we stop it.
+        let _guard = dev.lock_tx();
+        if shared.is_some_and(|shared| shared.is_blocked()) {
+            dev.stop_queue();
+        }
     }
 }
 
@@ -206,18 +219,28 @@ impl Poll for TxPoll {
             released = self.reap_datagrams(context);
         }
         let mut room = false;
-        if let Some(rc) = self.rc.as_mut().filter(|_| connections) {
-            let reaped = rc.reap(&self.dev, context);
-            room = released.add_rc(&self.dev, &reaped, &self.counters);
-        }
-        if let Some(rc) = self.rc.as_mut().filter(|rc| rc.shared.take_sweep()) {
-            let reaped = rc.sweep(&self.dev);
-            room |= released.add_rc(&self.dev, &reaped, &self.counters);
+        let mut shared = None;
+        if let Some(rc) = &mut self.rc {
+            if connections {
+                let (sent, more) = rc.reap(&self.dev, context);
+                count_sent(sent, &self.counters);
+                room = released.add_rc(sent);
+                released.more |= more;
+                if let Some(reaped) = rc.completions.take_unusual() {
+                    count_rc(&self.dev, &reaped, &self.counters);
+                    room |= released.add_rc(reaped.released);
+                }
+            }
+            if rc.shared.take_sweep() {
+                let reaped = rc.sweep(&self.dev);
+                count_rc(&self.dev, &reaped, &self.counters);
+                room |= released.add_rc(reaped.released);
+            }
+            shared = Some(&*rc.shared);
         }
         // Its barrier pairs with those in `UdRing::sent_last`, and where a frame begins to wait: either they
         // see the room, or we see that somebody waits for it.
         let mut stopped = self.dev.completed(context, released.frames, released.bytes);
-        let shared = self.rc.as_ref().map(|rc| &rc.shared);
         if room && shared.is_some_and(|shared| shared.is_stalled()) {
             serve(&self.dev);
             stopped = self.dev.completed(context, 0, 0);
@@ -229,17 +252,7 @@ impl Poll for TxPoll {
             && self.dev.is_running()
         {
             self.counters.tx.wakes.add(1);
-            self.dev.start_queue();
-            // Pairs with the barrier in `Route::wait`: either we see `blocked`, or it stops the queue after we have started
-            // it.
-            smp_mb(Full);
-            if shared.is_some_and(|shared| shared.is_blocked()) {
-                // Under the lock, lest `Tx::service` clear it and start the queue before we stop it.
-                let _guard = self.dev.lock_tx();
-                if shared.is_some_and(|shared| shared.is_blocked()) {
-                    self.dev.stop_queue();
-                }
-            }
+            start_queue(&self.dev, shared);
         }
         // Freeing what was sent is not what the budget is for.
         if released.more {
