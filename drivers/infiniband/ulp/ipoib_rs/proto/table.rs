@@ -189,7 +189,8 @@ impl<V, S: BorrowMut<[Slot<V>]>> Table<V, S> {
     }
 
     /// Returns true if the entry of an address is in slot `at`.
-    #[inline]
+    // For every frame, in each direction; left to itself, the compiler calls it.
+    #[inline(always)]
     fn is_at(&self, at: usize, addr: &HwAddr) -> bool {
         match self.storage.borrow().get(at).map(|slot| &slot.entry) {
             Some(Some((key, _))) => key.same_peer(addr),

@@ -23,15 +23,15 @@ pub const RESERVE: u16 = 4;
 /// more than a window.
 #[inline]
 pub const fn is_higher(limit: u16, before: u16) -> bool {
-    let more = limit.wrapping_sub(before);
-    more != 0 && more <= MAX_WIDTH
+    // From 1 up to the width, with one comparison.
+    limit.wrapping_sub(before).wrapping_sub(1) < MAX_WIDTH
 }
 
 /// Returns true if one more message may be sent after `sent` have been.
 #[inline]
 pub const fn may_send(sent: u16, limit: u16) -> bool {
-    let left = limit.wrapping_sub(sent);
-    left != 0 && left <= MAX_WIDTH
+    // As above.
+    limit.wrapping_sub(sent).wrapping_sub(1) < MAX_WIDTH
 }
 
 /// Credit limit that an end advertises which has received `received` messages and has room for `width`.
@@ -45,7 +45,7 @@ pub const fn limit(received: u16, width: u16) -> u16 {
 #[inline]
 pub const fn is_due(limit: u16, advertised: u16, width: u16) -> bool {
     let news = limit.wrapping_sub(advertised);
-    news != 0 && news >= width.div_ceil(2)
+    news != 0 && (news as u32).wrapping_mul(2) >= width as u32
 }
 
 /// The receive buffers that connections share.

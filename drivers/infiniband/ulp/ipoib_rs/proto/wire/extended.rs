@@ -52,6 +52,9 @@ const MIN_IPV4_LEN: usize = 20;
 /// Offsets of the checksums of TCP and UDP.
 const TCP_CHECK: u16 = 16;
 const UDP_CHECK: u16 = 6;
+/// The first 8 bytes of an IPv4 header, big-endian: what [`is_tcp_v4`] looks at, and the first of them.
+const IPV4_FRONT: u64 = 0xff00_ffff_0000_0000 | FRAGMENT as u64;
+const IPV4_VERSION: u64 = 0x45 << 56;
 /// As many datagrams as Linux makes one packet of.
 pub const MAX_DATAGRAMS: usize = 128;
 /// The least payload of a segment: the least MTU of IPv4 leaves as much for TCP without options. Smaller
@@ -238,18 +241,19 @@ pub fn is_tcp_v4(head: &[u8], len: usize) -> bool {
     let Some(headers) = head.first_chunk::<{ MIN_IPV4_LEN + MIN_TCP_LEN }>() else {
         return false;
     };
-    let [0x45, _, l0, l1, _, _, f0, f1, _, TCP, ..] = *headers else {
+    let Some((front, [_, TCP, ..])) = headers.split_first_chunk() else {
         return false;
     };
-    if usize::from(u16::from_be_bytes([l0, l1])) != len
-        || u16::from_be_bytes([f0, f1]) & FRAGMENT != 0
-    {
+    // As one number, which is read at once: version and length of the header, packet's length, flags and offset.
+    // Bits of the other fields are cleared, and what must be there is made the packet's length alone.
+    let front = u64::from_be_bytes(*front) & IPV4_FRONT ^ IPV4_VERSION;
+    if front.rotate_right(32) != len as u64 {
         return false;
     }
     let payload = usize::from(headers[MIN_IPV4_LEN + TCP_DOFF] >> 4)
         .wrapping_mul(4)
         .wrapping_add(MIN_IPV4_LEN);
-    MIN_IPV4_LEN + MIN_TCP_LEN <= payload && payload <= head.len() && payload <= len
+    MIN_IPV4_LEN + MIN_TCP_LEN <= payload && payload <= head.len().min(len)
 }
 
 /// Checks that a packet is of the type that it is said to be, and that its checksum is in its place.

@@ -171,7 +171,14 @@ impl HwAddr {
     /// Equality as of `==`, in line: to compare 20 bytes is a call otherwise.
     #[inline]
     pub const fn is(&self, other: &HwAddr) -> bool {
-        self.same_peer(other) && self.0[0] == other.0[0]
+        let (a0, a1, _) = self.words();
+        let (b0, b1, _) = other.words();
+        let (a2, b2) = (
+            u32::from_ne_bytes(self.first()),
+            u32::from_ne_bytes(other.first()),
+        );
+        // As above.
+        (a0 ^ b0) | (a1 ^ b1) | (a2 ^ b2) as u64 == 0
     }
 
     /// The GUID that would make this address the other one; `None` if they differ elsewhere or it is 0. An
