@@ -324,6 +324,8 @@ impl IntakeRing {
     /// Softirq, or process context without NAPI.
     #[inline]
     pub fn fetch(&mut self, most: usize) -> usize {
+        // SAFETY: By the type invariant.
+        unsafe { core::hint::assert_unchecked(self.wcs.len() == Self::BATCH) };
         self.cq.poll(&mut self.wcs, most).len()
     }
 

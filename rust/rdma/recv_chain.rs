@@ -147,7 +147,8 @@ impl RecvChain {
     /// # Errors
     ///
     /// Whatever the device says.
-    #[inline]
+    // For nearly every message; left to itself, the compiler calls it.
+    #[inline(always)]
     pub(crate) fn post(
         &mut self,
         post: impl FnOnce(*const bindings::ib_recv_wr, *mut *const bindings::ib_recv_wr) -> c_int,

@@ -12,7 +12,7 @@ use ipoib_proto::drop::DropReason;
 use ipoib_proto::rx::{
     self, classify, classify_known, Destination, Local, Network, Route, RxMeta, PAYLOAD_OFFSET,
 };
-use ipoib_proto::turn::{Shares, Turn};
+use ipoib_proto::turn::Turn;
 use ipoib_rdma::{Completion, FlushTime, Lane, NetworkHeader};
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -154,7 +154,8 @@ impl RxPoll {
         }
     }
 
-    #[inline]
+    // As `poll_datagrams`.
+    #[inline(always)]
     fn poll_connections(&mut self, context: &Context<'_>, budget: usize) -> usize {
         match &mut self.rc {
             Some(rc) => rc.poll(context, budget, &mut self.order, &Owned(&self.dev)),
@@ -173,17 +174,21 @@ impl RxPoll {
         }
     }
 
-    /// The shares of datagrams and of connections, if there can be some, and whether connections are due.
-    #[inline(always)]
-    fn share(&mut self, budget: usize) -> Option<(Shares, bool)> {
-        let due = (self.ring.is_due(), self.rc.as_ref()?.is_due());
-        let (datagrams, connections) = to_poll(Some(due));
-        let shares = self.turn.share(budget, (datagrams, connections));
-        Some((shares, connections))
+    /// Takes frames off both rings, each of which may have more than its share.
+    #[cold]
+    #[inline(never)]
+    fn poll_both(&mut self, context: &Context<'_>, budget: usize) -> usize {
+        let shares = self.turn.share(budget);
+        let first = match shares.first() {
+            0 => 0,
+            first => self.poll_datagrams(context, first),
+        };
+        let second = self.poll_connections(context, shares.second(first));
+        shares.used(first, second)
     }
 
     /// Takes datagrams off the ring.
-    // The one caller has saved all registers already.
+    // Its callers have saved all registers already.
     #[inline(always)]
     fn poll_datagrams(&mut self, context: &Context<'_>, budget: usize) -> usize {
         let Self {
@@ -399,20 +404,15 @@ impl Poll for RxPoll {
     #[inline(always)]
     fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
         self.order.begin(context);
-        let shared = self.share(budget);
-        let mut done = shared.map_or(budget, |(shares, _)| shares.first());
-        if done > 0 {
-            done = self.poll_datagrams(context, done);
-        }
-        if let Some((shares, connections)) = shared {
-            let (first, mut second) = (done, 0);
-            if connections {
-                second = self.poll_connections(context, shares.second(first));
-            }
-            done = shares.used(first, second);
-            if self.rc.as_mut().is_some_and(|rc| rc.take_news()) {
-                self.serve();
-            }
+        let rc = self.rc.as_ref();
+        let due = rc.map(|rc| (self.ring.is_due(), rc.is_due()));
+        let done = match to_poll(due) {
+            (true, false) => self.poll_datagrams(context, budget),
+            (false, true) => self.poll_connections(context, budget),
+            _ => self.poll_both(context, budget),
+        };
+        if self.rc.as_mut().is_some_and(|rc| rc.take_news()) {
+            self.serve();
         }
         let counters = &self.sink.up.counters;
         self.order.end(context, done < budget, &counters.sequence);

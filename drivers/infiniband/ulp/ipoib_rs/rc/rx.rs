@@ -259,9 +259,7 @@ impl RcRx {
         self.counters.rx.completions.add(n as u64);
         order.set_alone(n == 1);
         for i in 0..n {
-            if let Err(reason) = self.receive(i, context, order, owner) {
-                self.counters.dropped(context.device(), reason, 1, 0);
-            }
+            self.receive(i, context, order, owner);
             // The room may have been advertised to the peers already.
             if i % POSTED_AT_ONCE == POSTED_AT_ONCE - 1 {
                 self.ring.post();
@@ -313,13 +311,22 @@ impl RcRx {
         }
     }
 
+    /// Receives what completion `i` has brought, or drops it.
+    // Apart from the poll, which has too much in registers already.
+    #[inline(never)]
+    fn receive(&mut self, i: usize, context: &Context<'_>, order: &mut Order, owner: &impl Owner) {
+        if let Err(reason) = self.take_in(i, context, order, owner) {
+            self.counters.dropped(context.device(), reason, 1, 0);
+        }
+    }
+
     /// Checks what completion `i` has brought, and passes its packet up, if it has one.
     ///
     /// # Errors
     ///
     /// Why it is dropped.
     #[inline(always)]
-    fn receive(
+    fn take_in(
         &mut self,
         i: usize,
         context: &Context<'_>,
@@ -343,7 +350,7 @@ impl RcRx {
             return Arrival::new(received, peer, counts).receive_other(news, context, order);
         };
         news.due |= peer.rc.flow.note_received(peer.width);
-        if let Some(limit) = message.credit_limit {
+        if let Some(limit) = message.credit_limit() {
             news.credit |= peer.rc.flow.raise_credit_limit(limit);
         }
         let description = describe(&message.packet, Some(TCP_V4_CHECKSUM), counts);

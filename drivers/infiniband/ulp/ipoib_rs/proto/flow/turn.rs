@@ -13,8 +13,6 @@ pub struct Turn {
 pub struct Shares {
     budget: usize,
     first: usize,
-    /// The first source may have more than its share.
-    is_shared: bool,
 }
 
 impl Turn {
@@ -25,48 +23,33 @@ impl Turn {
         }
     }
 
-    /// Shares a budget between the sources that are due: neither may starve the other, even if it is 1.
-    /// The second one gets all that the first leaves.
-    #[inline]
-    pub fn share(&mut self, budget: usize, due: (bool, bool)) -> Shares {
-        let first = match due {
-            (true, true) => self.half(budget),
-            (true, false) => budget,
-            (false, _) => 0,
-        };
-        Shares {
-            budget,
-            first,
-            is_shared: due == (true, true),
-        }
-    }
-
-    #[cold]
-    fn half(&mut self, budget: usize) -> usize {
+    /// Shares a budget between the sources: neither may starve the other, even if it is 1. The second one gets all that
+    /// the first leaves.
+    pub fn share(&mut self, budget: usize) -> Shares {
         self.first_larger = !self.first_larger;
         let odd = if self.first_larger { budget & 1 } else { 0 };
-        (budget >> 1).saturating_add(odd)
+        Shares {
+            budget,
+            first: (budget >> 1).saturating_add(odd),
+        }
     }
 }
 
 impl Shares {
     /// Frames that the first source may receive.
-    #[inline]
     pub const fn first(&self) -> usize {
         self.first
     }
 
     /// Frames that the second one may receive after the first has received `had`.
-    #[inline]
     pub const fn second(&self, had: usize) -> usize {
         self.budget.saturating_sub(had)
     }
 
     /// Budget that the poll reports as used, after the first source has received `had` and the second one
     /// used `second` of its share: all of it if the first may have more, so that there is another poll.
-    #[inline]
     pub const fn used(&self, had: usize, second: usize) -> usize {
-        if self.is_shared && had >= self.first {
+        if had >= self.first {
             self.budget
         } else {
             had.saturating_add(second)
@@ -89,7 +72,7 @@ mod tests {
             }
             had
         };
-        let shares = turn.share(budget, (true, true));
+        let shares = turn.share(budget);
         let first = take(0, shares.first());
         let second = take(1, shares.second(first));
         ([first, second], shares.used(first, second))
@@ -127,23 +110,11 @@ mod tests {
         }
     }
 
-    #[test]
-    fn one_alone_gets_all() {
-        let mut turn = Turn::new();
-        for _ in 0..2 {
-            let shares = turn.share(64, (true, false));
-            assert!(shares.first() == 64 && shares.used(64, 0) == 64 && shares.used(3, 0) == 3);
-            let shares = turn.share(64, (false, true));
-            assert!(shares.first() == 0 && shares.second(0) == 64);
-            assert!(shares.used(0, 64) == 64 && shares.used(0, 3) == 3);
-        }
-    }
-
     /// With netpoll there is nothing to share.
     #[test]
     fn no_budget() {
         let mut turn = Turn::new();
-        let shares = turn.share(0, (true, true));
+        let shares = turn.share(0);
         assert!(shares.first() == 0 && shares.second(0) == 0 && shares.used(0, 0) == 0);
     }
 }

@@ -158,8 +158,21 @@ impl<'a> ExtendedMessage<'a> {
 pub struct TcpV4 {
     /// The packet.
     pub packet: Packet,
+    /// The sender's, if the extended header is there.
+    credit_limit: u16,
+}
+
+impl TcpV4 {
     /// The sender's credit limit, which is not in the compact form.
-    pub credit_limit: Option<u16>,
+    #[inline(always)]
+    pub const fn credit_limit(&self) -> Option<u16> {
+        // What is in front of the packet tells: a flag of its own would be kept in memory.
+        if self.packet.offset == EXTENDED_HEADERS as u16 {
+            Some(self.credit_limit)
+        } else {
+            None
+        }
+    }
 }
 
 /// Checks a message of `len` bytes, which begins with `head`. None: it is of another kind, or malformed;
@@ -178,9 +191,9 @@ pub fn parse_tcp_v4(head: &[u8], len: usize) -> Option<TcpV4> {
             if !header.says_tcp_v4() {
                 return None;
             }
-            (Some(header.credit_limit()), EXTENDED_HEADERS, head)
+            (header.credit_limit(), EXTENDED_HEADERS, head)
         }
-        EtherType::COMPACT_TCP_V4 => (None, Header::LEN, rest),
+        EtherType::COMPACT_TCP_V4 => (0, Header::LEN, rest),
         _ => return None,
     };
     let len = len.checked_sub(offset)?;
@@ -391,7 +404,7 @@ mod tests {
         head[4..14].copy_from_slice(&[0x45, 0, 3, 232, 0, 1, 0x40, 0, 64, 6]);
         head[36] = 0x80;
         let found = parse_tcp_v4(&head, 1004);
-        assert!(found.is_some_and(|m| m.credit_limit.is_none() && m.packet.offset == 4));
+        assert!(found.is_some_and(|m| m.credit_limit().is_none() && m.packet.offset == 4));
         finds_the_same(&mut head, 1004);
     }
 
@@ -404,7 +417,7 @@ mod tests {
         head[16..26].copy_from_slice(&[0x45, 0, 3, 232, 0, 1, 0x40, 0, 64, 6]);
         head[48] = 0x80;
         let found = parse_tcp_v4(&head, 1016);
-        assert!(found.is_some_and(|m| m.credit_limit == Some(0x0102) && m.packet.reserved == 9));
+        assert!(found.is_some_and(|m| m.credit_limit() == Some(0x0102) && m.packet.reserved == 9));
         finds_the_same(&mut head, 1016);
     }
 
@@ -419,11 +432,8 @@ mod tests {
                     let is_common = extended.checksum == Some(TCP_V4_CHECKSUM)
                         && extended.ether_type == EtherType::IPV4
                         && extended.gso.is_none();
-                    short
-                        == is_common.then_some(TcpV4 {
-                            packet,
-                            credit_limit,
-                        })
+                    short.map(|m| (m.packet, m.credit_limit()))
+                        == is_common.then_some((packet, credit_limit))
                 }
                 _ => short.is_none(),
             }
