@@ -365,7 +365,7 @@ impl TxSkb {
         let headers = (references & bindings::SKB_DATAREF_MASK).wrapping_sub(payload_only);
         // SAFETY: Valid by the type invariant.
         let payload = usize::from(unsafe { (*skb).hdr_len });
-        headers != 1 || (payload_only != 0 && self.headroom().saturating_add(n) > payload)
+        headers != 1 || (payload_only != 0 && self.headroom().wrapping_add(n) > payload)
     }
 
     /// The EtherType, in host order.
@@ -502,7 +502,8 @@ impl RxSkb {
     /// # Context
     ///
     /// The NAPI poll that `napi` stands for.
-    #[inline]
+    // For every frame; left to itself, the compiler calls it.
+    #[inline(always)]
     pub fn poll_receive(self, napi: &napi::Context<'_>, alone: bool) {
         let skb = ManuallyDrop::new(self).skb.as_ptr();
         let napi = napi.as_raw();

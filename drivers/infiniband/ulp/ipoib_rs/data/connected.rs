@@ -33,7 +33,8 @@ use crate::ud::ring::UdRing;
 
 impl Tx {
     /// Sends a frame as the stack gave it, in connected mode.
-    #[inline(never)]
+    // Its one caller has saved all registers already.
+    #[inline(always)]
     pub(super) fn transmit_connected(&mut self, dev: &Device<Interface>, mut skb: TxSkb) -> Taken {
         let now = now_ms();
         let front = match front(&skb) {
@@ -45,15 +46,16 @@ impl Tx {
         if ether_type != EtherType::IPV4
             && is_resolution(ether_type, skb.linear().get(HEADER_LEN..).unwrap_or(&[]))
         {
-            self.in_burst(dev, |this| this.send_datagram(dev, address, skb, now));
+            self.in_burst(dev, move |this| this.send_datagram(dev, address, skb, now));
             return Taken::TAKEN;
         }
         let Some(mut route) = self.route(&address, &mut skb, now) else {
-            self.in_burst(dev, |this| this.send_connected(dev, address, skb, now));
+            self.in_burst(dev, move |this| this.send_connected(dev, address, skb, now));
             return Taken::TAKEN;
         };
         let Some(header) = tcp_v4_header(&route.channel.terms, &skb) else {
-            let fate = route.send_now(dev, skb);
+            // Not the one above: that one need not be in memory.
+            let fate = route.apart().send_now(dev, skb);
             return self.transmitted(dev, address, fate, now);
         };
         if route.send_extended(dev, skb, header) {

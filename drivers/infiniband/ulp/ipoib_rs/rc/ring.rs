@@ -177,9 +177,16 @@ impl RcRing {
         self.counters.dropped(dev, DropReason::Flushed, frames, 0);
     }
 
-    /// Hands what is on the ring to the device; what that refuses is for [`Self::flush`] to see.
-    #[inline]
-    pub(super) fn ring_doorbell(&mut self) {
+    /// Hands a full chain to the device; what that refuses is for [`Self::flush`] to see.
+    #[inline(never)]
+    pub(super) fn make_room(&mut self) {
+        self.ring_doorbell();
+    }
+
+    /// Hands what is on the ring to the device.
+    // For nearly every frame; left to itself, the compiler calls it.
+    #[inline(always)]
+    fn ring_doorbell(&mut self) {
         if self.sender.flush() {
             self.counters.tx.doorbells.add(1);
         }
@@ -187,7 +194,7 @@ impl RcRing {
 
     /// Hands what is on the ring to the device. True: that has refused frames of a connection, which the work item is to
     /// end.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub(crate) fn flush(&mut self, dev: &Device<Interface>, ud: &UdRing) -> bool {
         self.ring_doorbell();

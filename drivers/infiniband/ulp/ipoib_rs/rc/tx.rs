@@ -61,6 +61,23 @@ pub(crate) struct Route<'a> {
 }
 
 impl Route<'_> {
+    /// Another one of the same parts.
+    #[inline(always)]
+    pub(crate) fn apart(self) -> Self {
+        let Self {
+            channel,
+            ring,
+            ud,
+            sequence,
+        } = self;
+        Route {
+            channel,
+            ring,
+            ud,
+            sequence,
+        }
+    }
+
     /// Returns true if a frame can go at once.
     #[inline(always)]
     pub(crate) fn is_free(&self) -> bool {
@@ -112,7 +129,12 @@ impl Route<'_> {
     #[inline(never)]
     pub(crate) fn send_now(&mut self, dev: &Device<Interface>, mut skb: TxSkb) -> Fate {
         match extended_header(&self.channel.terms, &skb) {
-            Ok(header) => Fate::Sent(self.send_extended(dev, skb, header)),
+            Ok(header) => {
+                if skb.is_gso() {
+                    self.ring.counters().large.add(1);
+                }
+                Fate::Sent(self.send_extended(dev, skb, header))
+            }
             Err(Unfit::Segment) => Fate::Segment(skb),
             Err(Unfit::TooBig) => {
                 let _ = skb.pull(ADDR_LEN);
@@ -133,13 +155,10 @@ impl Route<'_> {
         header: ExtendedHeader,
     ) -> bool {
         let Some(rc) = self.channel.machine.present() else {
-            return self.unsent(dev, skb, DropReason::Flushed);
+            return unsent(self.ud, dev, skb, DropReason::Flushed);
         };
         let counters = self.ring.counters();
         counters.partial.add(1);
-        if skb.is_gso() {
-            counters.large.add(1);
-        }
         let sequence = self.sequence.as_deref_mut();
         let reserved = number(self.ud, &self.channel.address, sequence);
         let packet = skb.len().wrapping_sub(ADDR_LEN + Header::LEN) as u32;
@@ -157,7 +176,7 @@ impl Route<'_> {
         };
         if written.is_err() {
             rc.flow.readvertise();
-            return self.unsent(dev, skb, DropReason::NoMemory);
+            return unsent(self.ud, dev, skb, DropReason::NoMemory);
         }
         let posted = self.ring.post(dev, rc, skb);
         self.posted(dev, posted)
@@ -166,7 +185,7 @@ impl Route<'_> {
     /// Sends a frame without an extended header, as RFC 4391 has it.
     fn send_plain(&mut self, dev: &Device<Interface>, mut skb: TxSkb) -> bool {
         let Some(rc) = self.channel.machine.present() else {
-            return self.unsent(dev, skb, DropReason::Flushed);
+            return unsent(self.ud, dev, skb, DropReason::Flushed);
         };
         let sequence = self.sequence.as_deref_mut();
         // Only what can be sent gets a number.
@@ -178,7 +197,7 @@ impl Route<'_> {
                 self.ud.set_number(&mut skb, number)
             });
         if framed.is_err() {
-            return self.unsent(dev, skb, DropReason::NoMemory);
+            return unsent(self.ud, dev, skb, DropReason::NoMemory);
         }
         let posted = self.ring.post(dev, rc, skb);
         self.posted(dev, posted)
@@ -193,23 +212,23 @@ impl Route<'_> {
     ) -> bool {
         let is_last = match posted {
             Ok(is_last) => is_last,
-            Err((skb, reason)) => return self.unsent(dev, skb, reason),
+            Err((skb, reason)) => return unsent(self.ud, dev, skb, reason),
         };
         self.channel.sent = self.channel.sent.wrapping_add(1);
         if self.ring.sender.chain_full() {
-            self.ring.ring_doorbell();
+            self.ring.make_room();
         }
         is_last
     }
+}
 
-    /// Drops a frame that did not get on the ring, and says that the ring is to be flushed: of what is on it the stack may
-    /// have said that more follows.
-    #[cold]
-    #[inline(never)]
-    fn unsent(&mut self, dev: &Device<Interface>, skb: TxSkb, reason: DropReason) -> bool {
-        self.ud.drop(dev, skb, reason);
-        true
-    }
+/// Drops a frame that did not get on the ring, and says that the ring is to be flushed: of what is on it the stack may
+/// have said that more follows.
+#[cold]
+#[inline(never)]
+fn unsent(ud: &mut UdRing, dev: &Device<Interface>, skb: TxSkb, reason: DropReason) -> bool {
+    ud.drop(dev, skb, reason);
+    true
 }
 
 /// The number that a frame for a peer gets; 0 if it gets none.
