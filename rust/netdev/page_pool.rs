@@ -25,9 +25,6 @@ const PAD: usize = 64;
 
 const _: () = assert!(PAD >= bindings::IPOIB_RS_LINK_ROOM as usize);
 
-/// Length of an skb's `skb_shared_info`, which ends its buffer.
-const SHINFO_LEN: usize = bindings::IPOIB_RS_SHINFO_LEN as usize;
-
 /// Creates a pool of pages for `buffers` fragments, each of `len` bytes behind `headroom`, and with it the state from
 /// which they are taken: nothing is left of any page.
 ///
@@ -56,7 +53,7 @@ pub(crate) unsafe fn fragments(
     let frags = bindings::ipoib_rs_frags {
         pool: pool.as_raw(),
         next: ptr::null_mut(),
-        left: 0,
+        end: ptr::null_mut(),
         size,
         per_page: per_page as u32,
     };
@@ -78,8 +75,22 @@ pub(crate) unsafe fn take(frags: &mut bindings::ipoib_rs_frags) -> NonNull<u8> {
         NonNull::new_unchecked(va)
     };
     frags.next = frags.next.wrapping_byte_add(frags.size as usize);
-    frags.left = frags.left.wrapping_sub(1);
     va
+}
+
+/// Takes a fragment, of a new page if nothing is left of the last one. None: there is no memory.
+///
+/// # Safety
+///
+/// `frags` must be those of a valid pool, which nobody else uses meanwhile. Softirqs must be disabled.
+#[inline(always)]
+pub(crate) unsafe fn next(frags: &mut bindings::ipoib_rs_frags) -> Option<NonNull<u8>> {
+    if frags.next == frags.end {
+        // SAFETY: By this function's requirements.
+        return NonNull::new(unsafe { bindings::ipoib_rs_frags_begin(frags, false) }.cast());
+    }
+    // SAFETY: Some are left.
+    Some(unsafe { take(frags) })
 }
 
 /// Builds an skb around a fragment of `size` bytes, which owns it then: its data are what lies from `at` up to `end` in
@@ -147,7 +158,7 @@ impl<const LEAD: usize> PagePool<LEAD> {
     }
 
     /// Creates a pool as [`Self::new`] does, whose buffers are mapped for `dma` unless that is null
-    /// ([`RxBuf::dma`]). Before a buffer is [filled](RxBuf::filled), the caller syncs for the CPU what the
+    /// ([`RxBuf::dma`]). Before a buffer is [filled](Self::filled), the caller syncs for the CPU what the
     /// device has written to it. The pool syncs for the device what returns.
     ///
     /// # Errors
@@ -214,11 +225,12 @@ impl<const LEAD: usize> PagePool<LEAD> {
     /// pool that is bound to another NAPI instance.
     #[inline]
     pub fn alloc(&mut self, context: &Context<'_>) -> Option<RxBuf<LEAD>> {
-        if self.frags.left == 0 {
-            if !self.pool.serves(context) {
-                return None;
-            }
-            self.begin_page(false)?;
+        if self.frags.next == self.frags.end {
+            return if self.pool.serves(context) {
+                self.begin_page(false)
+            } else {
+                None
+            };
         }
         Some(self.take())
     }
@@ -231,18 +243,21 @@ impl<const LEAD: usize> PagePool<LEAD> {
     /// Process context; may sleep.
     pub fn alloc_sleeping(&mut self) -> Option<RxBuf<LEAD>> {
         self.pool.unbind();
-        if self.frags.left == 0 {
-            self.begin_page(true)?;
+        if self.frags.next == self.frags.end {
+            return self.begin_page(true);
         }
         Some(self.take())
     }
 
-    /// Begins to cut up a new page, when nothing is left of the last one. The caller may allocate from the pool.
+    /// Begins to cut up a new page, when nothing is left of the last one, and takes a fragment of it. The caller may
+    /// allocate from the pool.
     #[inline(never)]
-    fn begin_page(&mut self, sleep: bool) -> Option<()> {
+    fn begin_page(&mut self, sleep: bool) -> Option<RxBuf<LEAD>> {
         // SAFETY: The pool is valid, and `&mut self` makes us its only user but for the softirqs of its
         // instance, whose poll runs if there is one.
-        unsafe { bindings::ipoib_rs_frags_refill(&raw mut self.frags, sleep) }.then_some(())
+        let va = unsafe { bindings::ipoib_rs_frags_begin(&raw mut self.frags, sleep) };
+        // INVARIANT: It was taken from `frags`.
+        NonNull::new(va.cast()).map(|va| RxBuf { va })
     }
 
     /// Takes a fragment. The caller has checked that some are left.
@@ -251,10 +266,20 @@ impl<const LEAD: usize> PagePool<LEAD> {
         // SAFETY: As the caller has checked.
         let va = unsafe { take(&mut self.frags) };
         // INVARIANT: It was `frags`', and is not any more.
-        RxBuf {
-            va,
-            size: self.frags.size as usize,
-        }
+        RxBuf { va }
+    }
+
+    /// Says that the device has put `len` bytes into a buffer.
+    ///
+    /// # Safety
+    ///
+    /// The buffer must be of this pool. The device must have completed a receive into it, and say that it has written so
+    /// much. That must be no more than [`Self::buf_len`].
+    #[inline(always)]
+    pub unsafe fn filled(&self, buf: RxBuf<LEAD>, len: u32) -> FilledBuf<LEAD> {
+        let size = self.frags.size;
+        // INVARIANT: By this function's requirements.
+        FilledBuf { buf, size, len }
     }
 }
 
@@ -275,13 +300,11 @@ impl<const LEAD: usize> Drop for PagePool<LEAD> {
 ///
 /// # Invariants
 ///
-/// `va` is the start of a fragment of a page pool, owned by this value, of `size` bytes: the headroom, data, and the
-/// `skb_shared_info` behind them.
+/// `va` is the start of a fragment of a page pool, owned by this value: the headroom, data, and the `skb_shared_info`
+/// behind them.
 #[must_use = "the buffer goes back to its pool when it goes out of scope"]
 pub struct RxBuf<const LEAD: usize> {
     va: NonNull<u8>,
-    /// As wide as the pointer, so that both are moved about in registers.
-    size: usize,
 }
 
 // SAFETY: A fragment may be used and given back by any thread.
@@ -315,24 +338,6 @@ impl<const LEAD: usize> RxBuf<LEAD> {
         // SAFETY: The data lie in a page of a page pool by the type invariant.
         unsafe { bindings::ipoib_rs_page_pool_dma(self.data().as_ptr().cast()) }
     }
-
-    /// How many bytes the device may put there, at least [`PagePool::buf_len`].
-    #[inline]
-    pub fn capacity(&self) -> usize {
-        self.size.wrapping_sub(Self::HEADROOM + SHINFO_LEN)
-    }
-
-    /// Says that the device has put `len` bytes there.
-    ///
-    /// # Safety
-    ///
-    /// The device must have completed a receive into it, and say that it has written so much. That must be no more than
-    /// [`Self::capacity`].
-    #[inline(always)]
-    pub unsafe fn filled(self, len: u32) -> FilledBuf<LEAD> {
-        // INVARIANT: By this function's requirements.
-        FilledBuf { buf: self, len }
-    }
 }
 
 impl<const LEAD: usize> Drop for RxBuf<LEAD> {
@@ -347,10 +352,12 @@ impl<const LEAD: usize> Drop for RxBuf<LEAD> {
 ///
 /// # Invariants
 ///
-/// `len` is no more than the buffer's capacity, and what a device says that it has written there.
+/// * `size` is that of the fragment.
+/// * `len` is no more than the data that it takes, and what a device says that it has written there.
 #[must_use = "the buffer goes back to its pool when it goes out of scope"]
 pub struct FilledBuf<const LEAD: usize> {
     buf: RxBuf<LEAD>,
+    size: u32,
     len: u32,
 }
 
@@ -405,7 +412,7 @@ impl<const LEAD: usize> FilledBuf<LEAD> {
         let end = at.wrapping_add(len);
         // SAFETY: The fragment is owned by the type invariant, and is as long. `len` bytes from `offset` lie within what
         // was received, behind the headroom. The CPU's cache of skbs is ours by this function's requirements.
-        let Some(skb) = (unsafe { build(self.buf.va, self.buf.size as u32, at, end) }) else {
+        let Some(skb) = (unsafe { build(self.buf.va, self.size, at, end) }) else {
             return Err(self);
         };
         // The skb owns the fragment now.
@@ -429,18 +436,25 @@ impl<const LEAD: usize> FilledBuf<LEAD> {
         let Some(packet) = self.bytes().get(usize::from(frame.offset)..) else {
             return Err(self);
         };
-        let (at, len) = (packet.as_ptr().cast(), packet.len() as c_uint);
-        // SAFETY: The poll of the context's NAPI runs; the bytes are copied.
-        let skb = unsafe { bindings::ipoib_rs_rx_copy(context.as_raw(), at, len) };
-        let Some(skb) = NonNull::new(skb) else {
+        let Some(mut skb) = copy(context, packet) else {
             return Err(self);
         };
-        // SAFETY: A fresh skb is ours alone.
-        let mut skb = unsafe { RxSkb::from_non_null(skb) };
         skb.set_protocol(frame.protocol);
         skb.set_link_header(link);
         Ok(skb)
     }
+}
+
+/// Copies a packet into an skb, which is still to be given its protocol and its link-layer header; None without memory.
+// Frames are copied only if a user wants that.
+#[cold]
+#[inline(never)]
+fn copy(context: &Context<'_>, packet: &[u8]) -> Option<RxSkb> {
+    let (at, len) = (packet.as_ptr().cast(), packet.len() as c_uint);
+    // SAFETY: The poll of the context's NAPI runs; the bytes are copied.
+    let skb = unsafe { bindings::ipoib_rs_rx_copy(context.as_raw(), at, len) };
+    // SAFETY: A fresh skb is ours alone.
+    NonNull::new(skb).map(|skb| unsafe { RxSkb::from_non_null(skb) })
 }
 
 #[kunit_tests(rust_netdev_page_pool)]
@@ -458,9 +472,9 @@ mod tests {
         let offset = LEAD as u32;
         let wanted = offset + len;
         let buf = pool.alloc_sleeping().ok_or(ENOMEM)?;
-        assert!(wanted as usize <= buf.capacity());
+        assert!(wanted as usize <= pool.buf_len());
         // SAFETY: There is room for so much, and nobody reads what is not written.
-        let buf = unsafe { buf.filled(wanted) };
+        let buf = unsafe { pool.filled(buf, wanted) };
         // SAFETY: Softirqs are disabled meanwhile.
         let skb = unsafe {
             bindings::ipoib_rs_bh_disable();
@@ -502,7 +516,6 @@ mod tests {
             }
             let mut at = KVec::new();
             for buf in &bufs {
-                assert!(buf.capacity() >= pool.buf_len());
                 assert_eq!((buf.data().addr().get() + LEAD) % 64, 0);
                 at.push(buf.data(), GFP_KERNEL)?;
             }

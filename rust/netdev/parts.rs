@@ -280,25 +280,24 @@ impl PartsPool {
     /// message of that length, which fits a buffer of the pool, and `packet` must fit the message.
     #[inline(always)]
     unsafe fn build(&mut self, parts: &mut Parts, len: usize, packet: Packet) -> Result<RxSkb> {
-        let frags = &mut self.pools.heads;
         // SAFETY: The pool is valid by the type invariant, and `&mut self` makes us its only user but for the
         // softirqs of its instance, whose poll runs if there is one.
-        if frags.left == 0 && !unsafe { bindings::ipoib_rs_frags_refill(frags, false) } {
-            return Err(ENOMEM);
-        }
+        let new = unsafe { page_pool::next(&mut self.pools.heads) }.ok_or(ENOMEM)?;
         let at = HEAD_ROOM.wrapping_add(packet.strip().into());
         let end = HEAD_ROOM.wrapping_add(len.min(HEAD_LEN));
         // SAFETY: The head is a fragment by the type invariants, as long as any other. The link headers are in it,
         // behind the room that the stack's need, since the packet fits. Softirqs are disabled.
         let skb = unsafe {
             let va = NonNull::new_unchecked(parts.0.va[0].cast());
-            page_pool::build(va, frags.size, at, end)
+            page_pool::build(va, self.pools.heads.size, at, end)
         };
-        let skb = skb.ok_or(ENOMEM)?;
+        let Some(skb) = skb else {
+            // SAFETY: It was just taken.
+            unsafe { bindings::ipoib_rs_page_pool_put(new.as_ptr().cast()) };
+            return Err(ENOMEM);
+        };
         // INVARIANT: The old head is the skb's, and the new one as long.
-        //
-        // SAFETY: Some are left, if need be of a new page.
-        parts.0.va[0] = unsafe { page_pool::take(frags) }.as_ptr().cast();
+        parts.0.va[0] = new.as_ptr().cast();
         let raw = skb.as_ptr();
         // SAFETY: A fresh skb is ours alone; its data are behind the head's room.
         let skb = unsafe {

@@ -19,9 +19,6 @@ use crate::device::Device;
 use crate::failure::FailureHandler;
 use crate::left::{self, Object, Told};
 
-/// The number of completions that a receive ring of datagrams takes from its queue at once.
-pub(crate) const BATCH: usize = 16;
-
 type PollFn = unsafe extern "C" fn(*mut bindings::ib_cq, c_int, *mut bindings::ib_wc) -> c_int;
 type NotifyFn = unsafe extern "C" fn(*mut bindings::ib_cq, bindings::ib_cq_notify_flags) -> c_int;
 
@@ -320,7 +317,7 @@ impl Drop for Claim {
         // Completions of the ring's requests would take up the room of the next ring's.
         let mut wcs = [bindings::ib_wc::default(); 4];
         for _ in 0..self.cq.entries() {
-            if self.cq.poll(&mut wcs, BATCH).is_empty() {
+            if self.cq.poll(&mut wcs, usize::MAX).is_empty() {
                 break;
             }
         }

@@ -81,7 +81,7 @@ pub use port::PortAttr;
 pub use qp::{random_psn, QpCaps, QpState, UdInit, UdOffloads, UdQp};
 pub use rc::{QpKey, RcInit, RcQp};
 pub use rc_send::{rc_ring, Lane, RcCompletions, RcReaped, RcSender};
-pub use recv::{Completion, NetworkHeader, ReceiveReport, Received, RecvRing};
+pub use recv::{Completion, NetworkHeader, Receive, ReceiveReport, Received, RecvRing};
 pub use sa::{
     GroupRecord, Join, JoinRequest, JoinState, MemberKind, Notify, PathQuery, PathRecord,
     PathRequest, SaClient,

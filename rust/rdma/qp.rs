@@ -4,6 +4,7 @@
 
 mod owned;
 
+use ipoib_netdev::relaxed::Relax;
 use ipoib_sys::bindings;
 use kernel::error::to_result;
 use kernel::ffi::c_int;
@@ -370,7 +371,7 @@ impl UdQp {
     /// Any. Relaxed: the caller keeps posting and changes of the state apart, by disabling NAPI, say.
     #[inline]
     pub(crate) fn epoch(&self) -> u32 {
-        self.epoch.load(Relaxed)
+        Relax::get(&self.epoch)
     }
 
     /// Moves it from Reset to Init, in which receives may be posted, but none happens.

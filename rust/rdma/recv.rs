@@ -8,13 +8,13 @@
 
 use core::mem::{ManuallyDrop, MaybeUninit};
 
-use ipoib_netdev::napi::{Binding, Context};
+use ipoib_netdev::napi::{Binding, Context, MAX_BUDGET};
 use ipoib_netdev::page_pool::{PagePool, RxBuf};
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::cq::{wr_id, Claim, BATCH};
+use crate::cq::{wr_id, Claim};
 use crate::device::Device;
 use crate::flush_time::FlushTime;
 use crate::left::Left;
@@ -25,12 +25,13 @@ mod received;
 #[cfg(CONFIG_KUNIT = "y")]
 mod tests;
 
-pub use received::{Completion, NetworkHeader, ReceiveReport, Received};
+pub use received::{Completion, NetworkHeader, Receive, ReceiveReport, Received};
 
 /// Bytes that a receive begins with on a UD queue pair, whether they hold a GRH or not.
 pub const GRH_LEN: usize = 40;
 
-/// A buffer and the request that posts it.
+/// A buffer and the request that posts it, which comes first: chains refer to it. They have a cache line of their own.
+#[repr(C, align(64))]
 struct Slot<const LEAD: usize> {
     wr: RecvWr,
     sge: bindings::ib_sge,
@@ -68,7 +69,6 @@ struct Mapping {
 
 impl Mapping {
     /// Returns where the device finds a buffer.
-    #[inline(always)]
     fn address<const LEAD: usize>(&self, buf: &RxBuf<LEAD>) -> u64 {
         if self.virt_dma {
             buf.data().as_ptr() as u64
@@ -77,18 +77,21 @@ impl Mapping {
         }
     }
 
-    /// Gives the CPU the first `len` bytes of the buffer at `addr`, which the device has no more.
+    /// Gives the CPU the first `len` bytes of the buffer at `addr`, which the device has no more. Returns where it finds
+    /// `new`, which it gets instead.
     ///
     /// # Safety
     ///
     /// [`Self::address`] must have returned `addr`, of a buffer that takes `len` bytes and still is there.
-    #[inline]
-    unsafe fn take(&self, addr: u64, len: u32) {
+    #[inline(always)]
+    unsafe fn exchange<const LEAD: usize>(&self, addr: u64, len: u32, new: &RxBuf<LEAD>) -> u64 {
         if !self.virt_dma {
             let dev = self.device.as_raw();
             // SAFETY: The device is registered; the rest by this function's requirements.
             unsafe { bindings::ipoib_rs_ib_sync_rx(dev, addr, len as usize, true) };
+            return new.dma();
         }
+        new.data().as_ptr() as u64
     }
 }
 
@@ -151,14 +154,18 @@ impl<const LEAD: usize> Left for Memory<LEAD> {
 ///
 /// * There is a power of two of slots. A slot's request is idle or in `chain`, or the device may have its
 ///   buffer.
-/// * `raw_qp` is the queue pair.
+/// * `raw_qp` is `qp`, and `post_recv` the operation of its device.
 struct Buffers<const LEAD: usize> {
     memory: ManuallyDrop<Memory<LEAD>>,
     chain: RecvChain,
     raw_qp: *mut bindings::ib_qp,
+    post_recv: PostFn<bindings::ib_qp>,
+    /// The queue pair's epoch at the last post since a drain, if any.
+    posted: Option<u32>,
+    qp: Arc<UdQp>,
 }
 
-// SAFETY: The pointers are to the slots and to the queue pair that the ring holds; all else is `Send`.
+// SAFETY: The pointers are to the slots and to the queue pair; all else is `Send`.
 unsafe impl<const LEAD: usize> Send for Buffers<LEAD> {}
 
 /// The receive ring. Its buffers are laid out for packets behind `LEAD` bytes: [`GRH_LEN`], and the header of a
@@ -170,19 +177,13 @@ unsafe impl<const LEAD: usize> Send for Buffers<LEAD> {}
 ///
 /// # Invariants
 ///
-/// * `wcs` has [`BATCH`] elements.
-/// * `post_recv` is the operation of the queue pair's device.
-/// * `buffers` are those of `qp`.
+/// `wcs` has an element at least.
 pub struct RecvRing<const LEAD: usize> {
     buffers: Buffers<LEAD>,
     wcs: KVec<bindings::ib_wc>,
-    post_recv: PostFn<bindings::ib_qp>,
     report: ReceiveReport,
-    /// The queue pair's epoch at the last post since a drain, if any.
-    posted: Option<u32>,
     /// Place for the buffers if the device may still reach them when the ring is dropped.
     place: ManuallyDrop<KBox<MaybeUninit<Memory<LEAD>>>>,
-    qp: Arc<UdQp>,
 }
 
 // SAFETY: The completions refer to nothing that is used but as a number; all else is `Send`.
@@ -234,19 +235,36 @@ impl<const LEAD: usize> Buffers<LEAD> {
             return None;
         }
         // SAFETY: The element is the slot's buffer by the invariant; `len` is at most its length.
-        unsafe { mapping.take(slot.sge.addr, len) };
+        //
         // INVARIANT: The element refers to the new buffer.
-        slot.sge.addr = mapping.address(&new);
+        slot.sge.addr = unsafe { mapping.exchange(slot.sge.addr, len, &new) };
         let buf = core::mem::replace(&mut slot.buf, new);
         // SAFETY: As above.
         unsafe { chain.push(&mut slot.wr, index) };
-        // SAFETY: The receive has succeeded, and `len` is at most the element's length, so the buffer's capacity.
-        let buf = unsafe { buf.filled(len) };
+        // SAFETY: The slots' buffers are the pool's. The receive has succeeded, and `len` is at most the element's
+        // length, so the pool's.
+        let buf = unsafe { pool.filled(buf, len) };
         Some(Received::new(buf, wc))
     }
 }
 
 impl<const LEAD: usize> Buffers<LEAD> {
+    /// Posts the chain.
+    #[inline]
+    fn post(&mut self) -> Result {
+        if self.chain.is_empty() {
+            return Ok(());
+        }
+        let (post_recv, qp) = (self.post_recv, self.raw_qp);
+        // SAFETY: The queue pair is valid, the chain is complete, and the buffers that it refers to
+        // are owned by their slots until the device has completed them, or the queue pair is reset or
+        // destroyed.
+        let post = |first, bad| unsafe { post_recv(qp, first, bad) };
+        let result = self.chain.post(post);
+        self.posted = Some(self.qp.epoch());
+        result
+    }
+
     /// Handles a completion whose receive is not to be posted again.
     #[cold]
     fn discard(&mut self, wc: &bindings::ib_wc, report: &mut ReceiveReport) {
@@ -301,7 +319,9 @@ impl<const LEAD: usize> RecvRing<LEAD> {
             length: pool.buf_len() as u32,
             lkey: qp.pd().local_dma_lkey(),
         };
-        let wcs = KVec::from_elem(bindings::ib_wc::default(), BATCH, GFP_KERNEL)?;
+        // A poll posts its buffers again at its end: not all of a small ring's are to be with the CPU until then.
+        let most = (n / 2).clamp(1, MAX_BUDGET as usize);
+        let wcs = KVec::from_elem(bindings::ib_wc::default(), most, GFP_KERNEL)?;
         let slots = KVVec::with_capacity(n, GFP_KERNEL)?;
         let place = KBox::new_uninit(GFP_KERNEL)?;
         let claim = qp.recv_cq().claim()?;
@@ -310,6 +330,9 @@ impl<const LEAD: usize> RecvRing<LEAD> {
             buffers: Buffers {
                 chain: RecvChain::after(claim.next),
                 raw_qp: qp.as_raw(),
+                post_recv,
+                posted: None,
+                qp: qp.clone(),
                 memory: ManuallyDrop::new(Memory {
                     slots,
                     pool,
@@ -321,11 +344,8 @@ impl<const LEAD: usize> RecvRing<LEAD> {
                 }),
             },
             wcs,
-            post_recv,
             report: ReceiveReport::default(),
-            posted: None,
             place: ManuallyDrop::new(place),
-            qp: qp.clone(),
         };
         ring.buffers.memory.fill_slots(n, sge)?;
         Ok(ring)
@@ -358,35 +378,27 @@ impl<const LEAD: usize> RecvRing<LEAD> {
                 unsafe { self.buffers.chain.push(&mut slot.wr, index) };
             }
         }
-        self.post_chain()
+        self.buffers.post()
     }
 
     /// Returns true if a poll may have something to do: completions of which there was an event, or what the
     /// device refused.
     #[inline]
     pub fn is_due(&self) -> bool {
-        !self.qp.recv_cq().is_quiet() || !self.buffers.chain.is_empty()
+        !self.buffers.qp.recv_cq().is_quiet() || !self.buffers.chain.is_empty()
     }
 
-    /// Takes up to `budget` completions, and calls `f` with each datagram. Returns the number of completions,
-    /// which counts against the NAPI budget.
-    #[inline]
+    /// Takes up to `budget` completions, or as many as one call can, and passes their datagrams to `to`. Returns the
+    /// number of completions, which counts against the NAPI budget.
+    // The one caller has saved all registers already.
+    #[inline(always)]
     pub fn poll(
         &mut self,
         context: &Context<'_>,
         budget: usize,
-        mut f: impl FnMut(Received<'_, LEAD>),
+        to: &mut impl Receive<LEAD>,
     ) -> usize {
-        let mut done = 0usize;
-        while done < budget {
-            let want = BATCH.min(budget.wrapping_sub(done));
-            let n = self.poll_batch(want, |pool| pool.alloc(context), &mut f);
-            done = done.wrapping_add(n);
-            if n < want {
-                break;
-            }
-        }
-        done
+        self.poll_with(budget, |pool| pool.alloc(context), to)
     }
 
     /// Takes some completions, as [`Self::poll`] does.
@@ -395,27 +407,33 @@ impl<const LEAD: usize> RecvRing<LEAD> {
     ///
     /// Process context, without NAPI; may sleep.
     pub fn poll_sleeping(&mut self, mut f: impl FnMut(Received<'_, LEAD>)) -> usize {
-        self.poll_batch(BATCH, PagePool::alloc_sleeping, &mut f)
+        self.poll_with(usize::MAX, PagePool::alloc_sleeping, &mut f)
     }
 
-    /// Takes up to `want` completions, with new buffers by `alloc`, and posts what is chained.
+    /// Takes up to `most` completions, with new buffers by `alloc`, and posts what is chained.
     #[inline(always)]
-    fn poll_batch(
+    fn poll_with(
         &mut self,
-        want: usize,
+        most: usize,
         alloc: impl Fn(&mut PagePool<LEAD>) -> Option<RxBuf<LEAD>>,
-        f: &mut impl FnMut(Received<'_, LEAD>),
+        to: &mut impl Receive<LEAD>,
     ) -> usize {
-        let wcs = self.qp.recv_cq().poll(&mut self.wcs, want);
+        let Self {
+            buffers,
+            wcs,
+            report,
+            ..
+        } = self;
+        let wcs = buffers.qp.recv_cq().poll(wcs, most);
+        to.begin(wcs.len());
         for wc in wcs {
-            if let Some(mut received) = self.buffers.complete(wc, &mut self.report, &alloc) {
-                received.alone = wcs.len() == 1;
-                f(received);
+            if let Some(received) = buffers.complete(wc, report, &alloc) {
+                to.receive(received);
             }
         }
         let n = wcs.len();
-        if self.post_chain().is_err() {
-            self.report.count(|report| &mut report.refused);
+        if buffers.post().is_err() {
+            report.count(|report| &mut report.refused);
         }
         n
     }
@@ -424,25 +442,6 @@ impl<const LEAD: usize> RecvRing<LEAD> {
     #[inline]
     pub fn take_report(&mut self) -> Option<ReceiveReport> {
         self.report.take()
-    }
-
-    /// Posts the chain.
-    #[inline]
-    fn post_chain(&mut self) -> Result {
-        let Self {
-            buffers, post_recv, ..
-        } = self;
-        if buffers.chain.is_empty() {
-            return Ok(());
-        }
-        let qp = buffers.raw_qp;
-        // SAFETY: The queue pair is valid, the chain is complete, and the buffers that it refers to
-        // are owned by their slots until the device has completed them, or the queue pair is reset or
-        // destroyed.
-        let post = |first, bad| unsafe { post_recv(qp, first, bad) };
-        let result = buffers.chain.post(post);
-        self.posted = Some(self.qp.epoch());
-        result
     }
 
     /// Takes all buffers back and resets the queue pair, which has some `time` to flush them. That drops sends as
@@ -468,7 +467,7 @@ impl<const LEAD: usize> RecvRing<LEAD> {
                 slot.wr.set_idle();
             }
         }
-        let qp = self.qp.clone();
+        let qp = self.buffers.qp.clone();
         if qp.state() != Ok(QpState::Reset) && qp.to_error().is_ok() {
             loop {
                 *done += self.discard();
@@ -478,8 +477,8 @@ impl<const LEAD: usize> RecvRing<LEAD> {
                 }
             }
         }
-        qp.to_reset(self.posted)?;
-        self.posted = None;
+        qp.to_reset(self.buffers.posted)?;
+        self.buffers.posted = None;
         *done += self.discard();
         for slot in &mut self.buffers.memory.slots {
             // INVARIANT: A queue pair that was reset has nothing.
@@ -490,15 +489,15 @@ impl<const LEAD: usize> RecvRing<LEAD> {
 
     /// Takes all completions there are, without posting anything again. Says how many.
     fn discard(&mut self) -> usize {
-        let mut done = 0;
+        let (mut done, most) = (0, self.wcs.len());
         // That many there may be at most, whatever the device says.
-        while done < self.qp.recv_cq().entries() as usize {
-            let wcs = self.qp.recv_cq().poll(&mut self.wcs, BATCH);
+        while done < self.buffers.qp.recv_cq().entries() as usize {
+            let wcs = self.buffers.qp.recv_cq().poll(&mut self.wcs, most);
             for wc in wcs {
                 self.buffers.discard(wc, &mut self.report);
             }
             done += wcs.len();
-            if wcs.len() < BATCH {
+            if wcs.len() < most {
                 break;
             }
         }
@@ -518,11 +517,12 @@ impl<const LEAD: usize> Drop for RecvRing<LEAD> {
         memory.claim.next = self.buffers.chain.generations.last();
         let chain = &self.buffers.chain;
         let posted = |slot: &Slot<LEAD>| !slot.wr.is_idle() && chain.is_posted(slot.wr.id());
-        if memory.slots.iter().any(posted) && self.qp.to_reset(self.posted).is_err() {
+        if memory.slots.iter().any(posted) && self.buffers.qp.to_reset(self.buffers.posted).is_err()
+        {
             // The device may still write the buffers, and complete them: all of it stays until the queue
             // pair is destroyed, and no other ring has the completion queue before.
             let memory = KBox::write(place, memory);
-            self.qp.keep(memory);
+            self.buffers.qp.keep(memory);
         }
         // INVARIANT: Otherwise nothing is posted, or the queue pair was reset and has nothing.
     }

@@ -270,33 +270,36 @@ u64 ipoib_rs_page_pool_dma(void *va)
 	return page_pool_get_dma_addr(page) + (va - page_address(page));
 }
 
-/* Begins a new page, when nothing is left of the last one. False: there is none. */
-bool ipoib_rs_frags_refill(struct ipoib_rs_frags *frags, bool sleep)
+/* The first fragment of a new page, when nothing is left of the last one. */
+void *ipoib_rs_frags_begin(struct ipoib_rs_frags *frags, bool sleep)
 {
 	gfp_t gfp = (sleep ? GFP_KERNEL : GFP_ATOMIC) | __GFP_NOWARN;
 	struct page *page = page_pool_alloc_pages(frags->pool, gfp);
+	void *va;
 
 	if (unlikely(!page))
-		return false;
+		return NULL;
 
 	page_pool_fragment_page(page, frags->per_page);
-	frags->next = page_address(page);
-	frags->left = frags->per_page;
-	return true;
+	va = page_address(page);
+	frags->next = va + frags->size;
+	frags->end = va + frags->per_page * frags->size;
+	return va;
 }
 
 /* Gives back what is left of a page. */
 void ipoib_rs_frags_drain(struct ipoib_rs_frags *frags)
 {
+	u32 left = (frags->end - frags->next) / frags->size;
 	struct page *page;
 
-	if (!frags->left)
+	if (!left)
 		return;
 
 	page = virt_to_head_page(frags->next);
-	if (!page_pool_unref_page(page, frags->left))
+	if (!page_pool_unref_page(page, left))
 		page_pool_put_unrefed_page(frags->pool, page, -1, false);
-	frags->left = 0;
+	frags->next = frags->end;
 }
 
 /* Twin of the one in Rust (rust/netdev/page_pool.rs). */
@@ -304,12 +307,11 @@ static __always_inline void *take_frag(struct ipoib_rs_frags *frags, bool sleep)
 {
 	void *va;
 
-	if (unlikely(!frags->left) && !ipoib_rs_frags_refill(frags, sleep))
-		return NULL;
+	if (unlikely(frags->next == frags->end))
+		return ipoib_rs_frags_begin(frags, sleep);
 
 	va = frags->next;
 	frags->next += frags->size;
-	frags->left--;
 	return va;
 }
 

@@ -11,11 +11,6 @@
 /* Room in front of a packet for its link-layer header. */
 #define IPOIB_RS_LINK_ROOM	64
 
-/* Room behind the data of an skb's head. */
-enum {
-	IPOIB_RS_SHINFO_LEN = SKB_DATA_ALIGN(sizeof(struct skb_shared_info)),
-};
-
 /*
  * A buffer of several parts: a head, which becomes an skb's, and bodies, which become its page
  * fragments. The head's data take HEAD_LEN bytes behind HEAD_ROOM. See rust/netdev/parts.rs for
@@ -34,7 +29,7 @@ struct ipoib_rs_parts {
 struct ipoib_rs_frags {
 	struct page_pool *pool;
 	void *next;				/* Of the page that is being cut. */
-	u32 left;				/* How many of it are left, from next on. */
+	void *end;				/* Of that: when next is there, nothing is left. */
 	u32 size;
 	u32 per_page;
 };
@@ -95,7 +90,7 @@ struct page_pool *ipoib_rs_page_pool_create(unsigned int order, unsigned int pag
 					    struct device *dma);
 void ipoib_rs_page_pool_keep_mapped(struct page_pool *pool);
 u64 ipoib_rs_page_pool_dma(void *va);
-bool ipoib_rs_frags_refill(struct ipoib_rs_frags *frags, bool sleep);
+void *ipoib_rs_frags_begin(struct ipoib_rs_frags *frags, bool sleep);
 void ipoib_rs_frags_drain(struct ipoib_rs_frags *frags);
 void ipoib_rs_page_pool_put(void *va);
 bool ipoib_rs_parts_alloc(struct ipoib_rs_parts_pools *pools, unsigned int n,

@@ -26,8 +26,22 @@ pub struct Received<'a, const LEAD: usize> {
     pub buf: FilledBuf<LEAD>,
     /// The device's word on it.
     pub completion: Completion<'a>,
-    /// True if no other completion came with its own.
-    pub alone: bool,
+}
+
+/// Receives the datagrams of a poll.
+pub trait Receive<const LEAD: usize> {
+    /// The poll begins, with so many completions.
+    #[inline(always)]
+    fn begin(&mut self, _completions: usize) {}
+
+    /// Receives a datagram.
+    fn receive(&mut self, datagram: Received<'_, LEAD>);
+}
+
+impl<const LEAD: usize, F: FnMut(Received<'_, LEAD>)> Receive<LEAD> for F {
+    fn receive(&mut self, datagram: Received<'_, LEAD>) {
+        self(datagram);
+    }
 }
 
 /// The completion of a datagram that was received.
@@ -50,7 +64,6 @@ impl<'a, const LEAD: usize> Received<'a, LEAD> {
         Self {
             buf,
             completion: Completion(wc),
-            alone: false,
         }
     }
 }

@@ -188,6 +188,36 @@ mod cases {
         Ok(())
     }
 
+    /// A poll takes no more than half of a small ring's buffers, so that the device has the others until it posts them
+    /// again.
+    #[test]
+    fn a_poll_leaves_half_of_a_ring() -> Result {
+        let mut bed = Bed::new()?;
+        let mut numbers = KVec::with_capacity(SLOTS as usize, GFP_KERNEL)?;
+        for n in 0..SLOTS as usize {
+            let posted = bed.fake.begin()?;
+            bed.fake.write(&posted, &bytes(n, 100)?)?;
+            bed.fake.complete(bed.qp.recv_cq(), &posted, 100, |_| ())?;
+        }
+        assert!(bed.fake.begin().is_err());
+        let half = SLOTS as usize / 2;
+        for polls in 1..=2 {
+            let done = bed.ring.poll_sleeping(|received| {
+                let first = received.buf.bytes().first().copied();
+                let _ = numbers.push_within_capacity(first);
+            });
+            assert_eq!((done, numbers.len()), (half, half * polls));
+            for _ in 0..half {
+                bed.fake.begin()?;
+            }
+            assert!(bed.fake.begin().is_err());
+        }
+        for (n, first) in numbers.iter().enumerate() {
+            assert_eq!(*first, bytes(n, 1)?.first().copied());
+        }
+        Ok(())
+    }
+
     /// The buffers are mapped for as long as the device has them, and no longer.
     #[test]
     fn buffers_are_unmapped_in_the_end() -> Result {

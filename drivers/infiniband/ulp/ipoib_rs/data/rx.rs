@@ -13,7 +13,7 @@ use ipoib_proto::rx::{
     self, classify, classify_known, Destination, Local, Network, Route, RxMeta, PAYLOAD_OFFSET,
 };
 use ipoib_proto::turn::Turn;
-use ipoib_rdma::{Completion, FlushTime, Lane, NetworkHeader};
+use ipoib_rdma::{Completion, FlushTime, Lane, NetworkHeader, Receive};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -202,9 +202,13 @@ impl RxPoll {
         let up = &mut sink.up;
         up.copybreak = up.settings.rx_copybreak() as usize;
         up.trusts_checksums = dev.trusts_checksums();
-        let done = ring.poll(context, budget, |received| {
-            sink.receive(context, received, order, rc)
-        });
+        let mut arrivals = Arrivals {
+            context,
+            sink,
+            order,
+            rc,
+        };
+        let done = ring.poll(context, budget, &mut arrivals);
         let counters = &sink.up.counters;
         counters.rx.completions.add(done as u64);
         if let Some(report) = ring.take_report() {
@@ -278,6 +282,28 @@ fn challenged(
     rc.challenged(&challenge, src_qp)
 }
 
+/// Datagrams of a poll.
+struct Arrivals<'a, 'b> {
+    context: &'a Context<'b>,
+    sink: &'a mut Sink,
+    order: &'a mut Order,
+    rc: &'a mut Option<KBox<RcRx>>,
+}
+
+impl Receive<PAYLOAD_OFFSET> for Arrivals<'_, '_> {
+    #[inline(always)]
+    fn begin(&mut self, completions: usize) {
+        self.order.set_alone(completions == 1);
+    }
+
+    // For every datagram; left to itself, the compiler calls it.
+    #[inline(always)]
+    fn receive(&mut self, datagram: Received<'_>) {
+        self.sink
+            .receive(self.context, datagram, self.order, self.rc);
+    }
+}
+
 impl Sink {
     /// The addresses of a datagram, from its completion.
     #[inline(always)]
@@ -349,11 +375,7 @@ impl Up {
         frame: rx::Frame<'_>,
         order: &mut Order,
     ) {
-        let Received {
-            buf,
-            completion,
-            alone,
-        } = received;
+        let Received { buf, completion } = received;
         let description = Frame {
             offset: PAYLOAD_OFFSET as u16,
             protocol: frame.ether_type.0,
@@ -374,8 +396,7 @@ impl Up {
         }
         let rx = &self.counters.rx;
         rx.frames.add(1);
-        rx.bytes.add(frame.payload_len as u64);
-        order.set_alone(alone);
+        rx.bytes.add(skb.len() as u64);
         if frame.dest == Destination::Unicast {
             return order.receive(context, frame.source, frame.reserved, skb);
         }
