@@ -35,8 +35,14 @@ pub enum Network {
 }
 
 impl Network {
-    /// How many there are.
-    const COUNT: u64 = Network::Unknown as u64 + 1;
+    /// A number for the kind that a packet's completion names, or none.
+    #[inline]
+    const fn of(meta: RxMeta) -> u8 {
+        match meta.network {
+            Some(network) => network as u8,
+            None => Network::Unknown as u8 + 1,
+        }
+    }
 }
 
 /// Fields of the completion of a packet.
@@ -48,19 +54,6 @@ pub struct RxMeta {
     pub slid: u16,
     /// Contents of the GRH area; `None` if there are none.
     pub network: Option<Network>,
-}
-
-impl RxMeta {
-    /// The sender, and in which form the addresses are there, as the completion has them: one number, less than
-    /// 2^51.
-    #[inline]
-    const fn sender(&self) -> u64 {
-        let network = match self.network {
-            Some(network) => network as u64,
-            None => Network::COUNT,
-        };
-        (network << 48) | ((self.slid as u64) << 32) | self.src_qp as u64
-    }
 }
 
 /// Addresses of the receiver.
@@ -99,8 +92,10 @@ pub const fn source_in_subnet(lid: u16, qpn: Qpn) -> HwAddr {
 /// branch for each word.
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
-    /// [`RxMeta::sender`]; nobody if there was no packet.
-    sender: u64,
+    /// From that packet's completion: [`Network::of`], and the rest.
+    network: u8,
+    src_qp: u32,
+    slid: u16,
     /// The GRH area of that packet.
     words: Words,
     /// Mask of the bits in it that were checked, which all packets of the route have in common.
@@ -112,7 +107,10 @@ pub struct Route {
 impl Route {
     /// No packet yet.
     pub const NONE: Route = Route {
-        sender: u64::MAX,
+        // Of no packet.
+        network: u8::MAX,
+        src_qp: 0,
+        slid: 0,
         words: [0; GRH_LEN / 8],
         fixed: [0; GRH_LEN / 8],
         source: HwAddr([0; HwAddr::LEN]),
@@ -121,7 +119,8 @@ impl Route {
     /// Returns true if a packet went between the same two; if so, its GRH area is what it should be.
     #[inline]
     fn is_of(&self, grh: &[u8; GRH_LEN], meta: RxMeta) -> bool {
-        if meta.sender() != self.sender {
+        if Network::of(meta) != self.network || meta.src_qp != self.src_qp || meta.slid != self.slid
+        {
             return false;
         }
         if meta.network.is_none() {
@@ -153,7 +152,9 @@ impl Route {
                 return Ok((Destination::Unicast, None));
             }
             *self = Route {
-                sender: meta.sender(),
+                network: Network::of(meta),
+                src_qp: meta.src_qp,
+                slid: meta.slid,
                 words: [0; GRH_LEN / 8],
                 fixed: [0; GRH_LEN / 8],
                 source: source_in_subnet(meta.slid, qpn),
@@ -180,7 +181,9 @@ impl Route {
             return Ok((dest, None));
         }
         *self = Route {
-            sender: meta.sender(),
+            network: Network::of(meta),
+            src_qp: meta.src_qp,
+            slid: meta.slid,
             words: words(grh),
             fixed: match (ipv4, network) {
                 (false, _) => FIXED_IN_GRH,
