@@ -90,7 +90,7 @@ pub struct Sender {
     chain: SendChain<bindings::ib_ud_wr>,
     at: Producer,
     ah: Option<Arc<Ah>>,
-    /// The device has taken frames since the last [`Self::flush`].
+    /// The device has taken frames that no [`Self::flush`] has told of.
     posted: bool,
     /// Since the last [`Self::take_refusal`].
     refusal: Refusal,
@@ -243,7 +243,7 @@ impl Sender {
     /// # Context
     ///
     /// Any but hard interrupt.
-    #[inline(never)]
+    #[inline(always)]
     pub fn post_large(
         &mut self,
         mut skb: TxSkb,
@@ -264,8 +264,9 @@ impl Sender {
             headers: headers as u32,
             mss: segments.size as u32,
         };
+        // It has a checksum that is yet to be made, or it would be no such frame.
         let work = Work {
-            checksum: skb.needs_checksum(),
+            checksum: true,
             segments: Some(large),
         };
         self.post_any(skb, work, ah, qpn)
@@ -398,10 +399,12 @@ impl Sender {
     /// Any but hard interrupt.
     #[inline]
     pub fn flush(&mut self) -> bool {
-        if self.chain.pending() > 0 {
-            self.ring_doorbell();
+        let taken = self.chain.pending() > 0 && self.ring_doorbell();
+        if self.posted {
+            self.posted = false;
+            return true;
         }
-        core::mem::take(&mut self.posted)
+        taken
     }
 
     /// Takes the account of what the device has refused since the last call; None if there is nothing.
@@ -413,27 +416,31 @@ impl Sender {
     /// Posts the chain, which is full.
     #[cold]
     fn make_room(&mut self) {
-        self.ring_doorbell();
+        self.posted |= self.ring_doorbell();
     }
 
-    /// Posts the chain, which is not empty.
+    /// Posts the chain, which is not empty. Returns true if the device has taken frames.
     #[inline(always)]
-    fn ring_doorbell(&mut self) {
+    fn ring_doorbell(&mut self) -> bool {
         // A completion may come before the call returns, and must find the slots.
         self.at.publish(&self.ring.shared);
-        let (post_send, qp) = (self.post_send, self.ring.qp().as_raw());
+        let (post_send, qp) = (self.post_send, self.ring.raw_qp());
         // SAFETY: The queue pair is valid. The chain is complete by the type invariant; the memory
         // that it refers to is owned by the slots, and the address handles by the slots and `ah`,
         // until the completions half learns that the device is done or the queue pair is reset.
         let post = |first, bad| unsafe { post_send(qp, first, bad) };
         // SAFETY: The chain is not empty.
         let result = unsafe { self.chain.post(post) };
-        self.posted |= result.taken > 0;
         match result.result {
-            Ok(()) => self.refusal.unsignalled = false,
+            Ok(()) => {
+                self.refusal.unsignalled = false;
+                true
+            }
             Err(error) => {
+                let taken = result.taken > 0;
                 self.refused(result.refused, error);
-                self.refusal.unsignalled |= result.taken > 0;
+                self.refusal.unsignalled |= taken;
+                taken
             }
         }
     }

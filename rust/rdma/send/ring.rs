@@ -82,8 +82,9 @@ impl Drop for Memory {
 
 /// # Invariants
 ///
-/// `memory` has a place for each slot of `shared`, whose producer is the sender, and whose consumer the
-/// completions half.
+/// * `memory` has a place for each slot of `shared`, whose producer is the sender, and whose consumer the
+///   completions half.
+/// * `raw_qp` is `qp`.
 pub(super) struct Ring {
     memory: ManuallyDrop<Memory>,
     /// Positions and counts that the halves share.
@@ -92,6 +93,7 @@ pub(super) struct Ring {
     last_ah: UnsafeCell<Option<Arc<Ah>>>,
     /// Place for `memory` if the device may still reach it when the ring is dropped.
     place: ManuallyDrop<KBox<MaybeUninit<Memory>>>,
+    raw_qp: *mut bindings::ib_qp,
     qp: Arc<UdQp>,
 }
 
@@ -115,6 +117,7 @@ impl Ring {
             shared,
             last_ah: UnsafeCell::new(None),
             place: ManuallyDrop::new(place),
+            raw_qp: qp.as_raw(),
             qp: qp.clone(),
             memory: ManuallyDrop::new(Memory {
                 slots,
@@ -128,6 +131,11 @@ impl Ring {
     #[inline]
     pub(super) fn qp(&self) -> &Arc<UdQp> {
         &self.qp
+    }
+
+    #[inline]
+    pub(super) fn raw_qp(&self) -> *mut bindings::ib_qp {
+        self.raw_qp
     }
 
     /// Slot `n`, which the caller may use if it belongs to its half.

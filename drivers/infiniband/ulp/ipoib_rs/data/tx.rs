@@ -24,8 +24,8 @@ use crate::rc::table::Connections;
 use crate::rc::tx::RcTx;
 use crate::ud::endpoint::Endpoint;
 use crate::ud::paths::Destinations;
-use crate::ud::ring::{drop_frame, UdRing};
-use crate::ud::tx::{Kind, UdTx};
+use crate::ud::ring::{drop_frame, Kind, UdRing};
+use crate::ud::tx::UdTx;
 
 /// A transmit queue of an interface that is up, which the transmit lock protects.
 pub(crate) struct Tx {
@@ -49,25 +49,15 @@ impl Tx {
             Ok(front) => address(front),
             Err(reason) => return self.refuse(dev, skb, reason),
         };
-        let large = skb.is_gso();
-        let partial = large || skb.needs_checksum();
         // Nearly always the longest frame of the link: each path takes that as a rule.
         let max = self.ud.ring.short_datagram();
-        let fits = large || skb.len() <= ADDR_LEN + max;
-        if !fits || (partial && !self.ud.ring.finishes(&skb, max)) {
+        let Some(kind) = self.ud.ring.kind(&skb, max) else {
             return self.transmit_odd(dev, address, skb);
-        }
+        };
         if skb.pull(ADDR_LEN).is_err() {
             return self.refuse(dev, skb, DropReason::Runt);
         }
-        if partial {
-            self.ud.ring.count_partial(large);
-        }
-        let kind = if large {
-            Kind::Large
-        } else {
-            Kind::Small { checksum: partial }
-        };
+        self.ud.ring.count_partial(kind);
         if self.ud.datagram(dev, address, skb, kind) {
             Interface::queue(dev, Work::Paths, 0);
         }
@@ -79,18 +69,13 @@ impl Tx {
     #[cold]
     fn transmit_odd(&mut self, dev: &Device<Interface>, address: HwAddr, mut skb: TxSkb) -> Taken {
         let max = self.ud.max_to(&address);
-        let large = skb.is_gso();
-        let partial = large || skb.needs_checksum();
-        let fits = large || skb.len() <= ADDR_LEN + max;
-        if !fits || (partial && !self.ud.ring.finishes(&skb, max)) {
+        let Some(kind) = self.ud.ring.kind(&skb, max) else {
             return self.transmit_finished(dev, address, skb);
-        }
+        };
         if skb.pull(ADDR_LEN).is_err() {
             return self.refuse(dev, skb, DropReason::Runt);
         }
-        if partial {
-            self.ud.ring.count_partial(large);
-        }
+        self.ud.ring.count_partial(kind);
         self.datagram(dev, address, skb);
         Taken::TAKEN
     }
@@ -98,13 +83,7 @@ impl Tx {
     /// Sends a frame that begins with the wire's header and is not too long, by UD: for those that are not as hot.
     #[inline(never)]
     pub(super) fn datagram(&mut self, dev: &Device<Interface>, address: HwAddr, skb: TxSkb) {
-        let kind = if skb.is_gso() {
-            Kind::Large
-        } else {
-            Kind::Small {
-                checksum: skb.needs_checksum(),
-            }
-        };
+        let kind = Kind::of(&skb);
         if self.ud.datagram(dev, address, skb, kind) {
             Interface::queue(dev, Work::Paths, 0);
         }

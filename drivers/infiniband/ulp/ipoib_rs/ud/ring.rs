@@ -53,11 +53,33 @@ pub(crate) struct Small {
     pub(crate) checksum: bool,
 }
 
-impl Small {
-    /// Looks whether there is a checksum to be made.
-    pub(crate) fn of(skb: TxSkb) -> Self {
-        let checksum = skb.needs_checksum();
-        Self { skb, checksum }
+/// A super-frame.
+pub(crate) struct Large {
+    pub(crate) skb: TxSkb,
+    /// Bytes in front of its payload.
+    pub(crate) headers: usize,
+}
+
+/// Work on a frame that is left to the device.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    /// It is a super-frame with so many bytes of headers, to be segmented.
+    Large { headers: usize },
+    /// It is no super-frame; with `checksum`, the device completes that.
+    Small { checksum: bool },
+}
+
+impl Kind {
+    /// Looks at what a frame that begins with our header still lacks. The ring refuses a super-frame that no device can
+    /// segment.
+    pub(crate) fn of(skb: &TxSkb) -> Self {
+        if skb.is_gso() {
+            let headers = lso::headers_len(skb.linear()).unwrap_or(0);
+            return Self::Large { headers };
+        }
+        Self::Small {
+            checksum: skb.needs_checksum(),
+        }
     }
 }
 
@@ -134,31 +156,38 @@ impl UdRing {
         path_mtu(path).map_or(self.max_len, |mtu| self.max_len.min(mtu as usize))
     }
 
-    /// Returns true if the device makes the checksum and the segments that a frame, as the stack gave it, still lacks, and
-    /// the segments are no longer than `max`.
-    #[inline]
-    pub(crate) fn finishes(&self, skb: &TxSkb, max: usize) -> bool {
+    /// Returns the work on a frame, as the stack gave it, that is left to the device. None unless the device does it, and
+    /// neither the frame nor its segments are longer than `max`.
+    #[inline(always)]
+    pub(crate) fn kind(&self, skb: &TxSkb, max: usize) -> Option<Kind> {
         let offloads = self.sender.offloads();
-        offloads.checksums
-            && (!skb.is_gso() || (offloads.segments && self.is_segmentable(skb, max)))
-    }
-
-    /// Counts a frame that goes to the device as the stack gave it; `large`: a super-frame.
-    #[inline]
-    pub(crate) fn count_partial(&self, large: bool) {
-        self.counters.tx.partial.add(1);
-        if large {
-            self.counters.tx.large.add(1);
+        if skb.is_gso() {
+            let headers = self.segmentable(skb, max)?;
+            return (offloads.checksums && offloads.segments).then_some(Kind::Large { headers });
         }
+        let checksum = skb.needs_checksum();
+        let fits = skb.len() <= ADDR_LEN.wrapping_add(max);
+        (fits && (!checksum || offloads.checksums)).then_some(Kind::Small { checksum })
     }
 
-    /// Returns true if the device can segment a super-frame as the stack gave it, and the segments are no longer than `max`.
-    fn is_segmentable(&self, skb: &TxSkb, max: usize) -> bool {
-        let Some(TcpSegments { size, pieces }) = skb.tcp_segments() else {
-            return false;
-        };
-        let head = skb.linear().get(ADDR_LEN..).unwrap_or(&[]);
-        lso::is_segmentable(head, size, max) && pieces <= self.sender.max_sge()
+    /// Counts a frame that goes to the device as the stack gave it, if there is work left.
+    #[inline]
+    pub(crate) fn count_partial(&self, kind: Kind) {
+        match kind {
+            Kind::Large { .. } => self.counters.tx.large.add(1),
+            Kind::Small { checksum: true } => {}
+            Kind::Small { checksum: false } => return,
+        }
+        self.counters.tx.partial.add(1);
+    }
+
+    /// Returns how long the headers of a super-frame as the stack gave it are, if the device can segment it, and the
+    /// segments are no longer than `max`.
+    #[inline(never)]
+    fn segmentable(&self, skb: &TxSkb, max: usize) -> Option<usize> {
+        let TcpSegments { size, pieces } = skb.tcp_segments()?;
+        let head = skb.linear().get(ADDR_LEN..)?;
+        lso::segmentable(head, size, max).filter(|_| pieces <= self.sender.max_sge())
     }
 
     /// Lets the stack transmit again, if there is room on this ring.
@@ -176,10 +205,9 @@ impl UdRing {
     /// Puts a frame on the ring and rings the doorbell unless more follow.
     #[inline(never)]
     pub(crate) fn send(&mut self, dev: &Device<Interface>, skb: TxSkb, ah: &Arc<Ah>, qpn: u32) {
-        if skb.is_gso() {
-            self.send_large(dev, skb, ah, qpn);
-        } else {
-            self.send_small(dev, Small::of(skb), ah, qpn);
+        match Kind::of(&skb) {
+            Kind::Large { headers } => self.send_large(dev, Large { skb, headers }, ah, qpn),
+            Kind::Small { checksum } => self.send_small(dev, Small { skb, checksum }, ah, qpn),
         }
     }
 
@@ -206,11 +234,11 @@ impl UdRing {
     pub(crate) fn send_large(
         &mut self,
         dev: &Device<Interface>,
-        skb: TxSkb,
+        frame: Large,
         ah: &Arc<Ah>,
         qpn: u32,
     ) {
-        let headers = lso::headers_len(skb.linear()).unwrap_or(0);
+        let Large { skb, headers } = frame;
         // A frame is never longer than 64 KiB.
         let len = skb.len().saturating_sub(headers) as u32;
         match self.sender.post_large(skb, headers, ah, qpn) {
@@ -404,7 +432,7 @@ pub(super) fn is_within(skb: &TxSkb, max: usize) -> bool {
         return skb.len() <= max;
     }
     let segments = skb.tcp_segments();
-    segments.is_some_and(|segments| lso::is_segmentable(skb.linear(), segments.size, max))
+    segments.is_some_and(|segments| lso::segmentable(skb.linear(), segments.size, max).is_some())
 }
 
 /// The IB MTU of the path of an address handle, in bytes; none on RoCE, where it is the port's.

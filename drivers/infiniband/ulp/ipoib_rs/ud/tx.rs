@@ -21,21 +21,12 @@ use kernel::sync::Arc;
 
 use crate::base::interface::Interface;
 use crate::ud::paths::{trace_path, Destinations, Job, Jobs, Path};
-use crate::ud::ring::{is_within, path_mtu, Small, UdRing};
+use crate::ud::ring::{is_within, path_mtu, Kind, Large, Small, UdRing};
 
 /// The datagram half of a transmit queue, which the transmit lock protects.
 pub(crate) struct UdTx {
     pub(crate) destinations: Destinations,
     pub(crate) ring: UdRing,
-}
-
-/// Work on a frame that is left to the device.
-#[derive(Clone, Copy)]
-pub(crate) enum Kind {
-    /// It is a super-frame, to be segmented.
-    Large,
-    /// It is no super-frame; with `checksum`, the device completes that.
-    Small { checksum: bool },
 }
 
 impl UdTx {
@@ -87,7 +78,10 @@ impl UdTx {
         if !address.is_multicast() {
             match destinations.peer(&address, now) {
                 Some(peer) => match kind {
-                    Kind::Large => ring.send_large(dev, skb, peer.ah, address.qpn().get()),
+                    Kind::Large { headers } => {
+                        let frame = Large { skb, headers };
+                        ring.send_large(dev, frame, peer.ah, address.qpn().get());
+                    }
                     Kind::Small { checksum } => {
                         ring.number(&mut skb, &address, peer.sequence);
                         let frame = Small { skb, checksum };

@@ -21,6 +21,7 @@ const FRAGMENT: u16 = 0x3fff;
 /// Returns the bytes in front of the payload of TCP, the encapsulation header's among them; `head` has
 /// at least these bytes of a frame, from that header on. None: it is no frame that a device can segment, or
 /// `head` has not all of the headers.
+#[inline]
 pub fn headers_len(head: &[u8]) -> Option<usize> {
     let (header, packet) = head.split_first_chunk::<{ Header::LEN }>()?;
     let ether_type = EtherType(u16::from_be_bytes([header[0], header[1]]));
@@ -37,14 +38,16 @@ pub fn headers_len(head: &[u8]) -> Option<usize> {
     (transport >= TCP_LEAST && len <= head.len()).then_some(len)
 }
 
-/// Returns true if a device can segment a frame into segments of `size` bytes of payload, and these with their headers are no
-/// longer than `max`; `head` as in [`headers_len`].
-pub fn is_segmentable(head: &[u8], size: usize, max: usize) -> bool {
-    let segment = headers_len(head).and_then(|headers| headers.checked_add(size));
-    segment.is_some_and(|segment| segment <= max)
+/// Returns the bytes in front of the payload as [`headers_len`], of a frame that a device can segment into segments of
+/// `size` bytes of payload, if these with their headers are no longer than `max`.
+#[inline]
+pub fn segmentable(head: &[u8], size: usize, max: usize) -> Option<usize> {
+    let headers = headers_len(head)?;
+    (headers.checked_add(size)? <= max).then_some(headers)
 }
 
 /// Returns length and protocol of a header of IPv4, which is no fragment's.
+#[inline]
 fn v4(packet: &[u8]) -> Option<(usize, u8)> {
     let head = packet.first_chunk::<V4_LEAST>()?;
     let len = usize::from(head[0] & 0xf).checked_mul(4)?;
@@ -113,9 +116,9 @@ mod tests {
             (2048 - 76, 2047, false),
             (usize::MAX, 2048, false),
         ] {
-            assert_eq!(is_segmentable(&frame, size, max), fits);
+            assert_eq!(segmentable(&frame, size, max), fits.then_some(76));
         }
-        assert!(!is_segmentable(&frame[..60], 100, 2048));
+        assert_eq!(segmentable(&frame[..60], 100, 2048), None);
     }
 
     #[test]
