@@ -190,6 +190,12 @@ impl Consumer {
         (id == u64::from(n) && n.wrapping_sub(self.tail) < in_flight).then_some(n)
     }
 
+    /// Slots up to `n`, which a completion has [named](Self::named), are not to be named again.
+    #[inline]
+    pub fn pass(&mut self, n: u32) {
+        self.tail = n.wrapping_add(1);
+    }
+
     /// Slot [`Self::tail`] was emptied, which was full.
     #[inline]
     pub fn emptied(&mut self) {

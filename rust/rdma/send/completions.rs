@@ -106,30 +106,33 @@ impl SendCompletions {
     /// # Context
     ///
     /// Softirq or process context.
-    #[inline]
+    // For nearly every frame; left to itself, the compiler calls it.
+    #[inline(always)]
     pub fn reap(&mut self, poll: Option<&Context<'_>>) -> Reaped {
         let ring = &*self.ring;
         // In registers until the end.
         let (mut at, mut bytes) = (self.at, 0usize);
         let wcs = ring.qp().send_cq().poll(&mut self.wcs, BATCH);
         let head = ring.shared.head();
+        // Behind all that were named; those in front of it are ours.
+        let mut end = at;
         for wc in wcs {
-            let is_ours = core::ptr::eq(wc.qp, ring.qp().as_raw());
-            let Some(n) = at.named(wr_id(wc), head).filter(|_| is_ours) else {
+            let is_ours = core::ptr::eq(wc.qp, ring.raw_qp());
+            let Some(n) = end.named(wr_id(wc), head).filter(|_| is_ours) else {
                 self.report.count_unknown();
                 continue;
             };
-            let sent = if wc.status == bindings::ib_wc_status_IB_WC_SUCCESS {
+            end.pass(n);
+            if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
                 // SAFETY: The completion names slot `n`, which is ours, as are those in front.
-                unsafe { free_sent(ring, &mut at, n.wrapping_add(1), poll) }
-            } else {
-                // SAFETY: As above.
                 let freed = unsafe { self.report.free_failed(ring, at, n, wc.status) };
                 at = freed.0;
-                freed.1
-            };
-            bytes = bytes.wrapping_add(sent);
+                bytes = bytes.wrapping_add(freed.1);
+            }
         }
+        // SAFETY: As above.
+        let sent = unsafe { free_sent(ring, &mut at, end.tail(), poll) };
+        bytes = bytes.wrapping_add(sent);
         let more = wcs.len() == BATCH;
         let frames = at.tail().wrapping_sub(self.at.tail());
         if frames > 0 {

@@ -75,7 +75,14 @@ proptest! {
                     let id = consumer.tail().wrapping_add(at as u32);
                     let n = consumer.named(id.into(), ring.head());
                     prop_assert_eq!(n, Some(id));
-                    for _ in 0..=at {
+                    // Once more it is not named, but the one behind it, if there is one.
+                    let mut end = consumer;
+                    end.pass(id);
+                    let next = id.wrapping_add(1);
+                    let is_next = at + 1 < device.len();
+                    prop_assert_eq!(end.named(id.into(), ring.head()), None);
+                    prop_assert_eq!(end.named(next.into(), ring.head()), is_next.then_some(next));
+                    while consumer.tail() != end.tail() {
                         let frame = slots[ring.index(consumer.tail())].take();
                         prop_assert_eq!(frame, device.pop_front());
                         consumer.emptied();

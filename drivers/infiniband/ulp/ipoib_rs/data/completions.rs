@@ -26,8 +26,13 @@ use crate::rc::shared::Shared;
 
 /// The state of the completion NAPI.
 pub(crate) struct TxPoll {
-    completions: SendCompletions,
     rc: Option<RcDone>,
+    done: Done,
+}
+
+/// State of a poll with connections or without.
+struct Done {
+    completions: SendCompletions,
     thresholds: Thresholds,
     rest: Rest,
     counters: Arc<Counters>,
@@ -134,15 +139,38 @@ impl TxPoll {
         dev: OwnedDevice<Interface>,
     ) -> Self {
         Self {
-            completions,
             rc,
-            thresholds,
-            rest: Rest::default(),
-            counters,
-            dev,
+            done: Done {
+                completions,
+                thresholds,
+                rest: Rest::default(),
+                counters,
+                dev,
+            },
         }
     }
 
+    /// Frees what is left on the ring of a QP that has stopped.
+    pub(crate) fn drain(&mut self, dev: &RawDevice, sender: &mut Sender, time: &mut FlushTime<'_>) {
+        if let Some(rc) = &mut self.rc {
+            count_rc(dev, &rc.completions.drain(time), &self.done.counters);
+        }
+        let mut left = Drained::default();
+        if let Err(error) = self.done.completions.drain(sender, time, &mut left) {
+            netdev_log!(dev, Err, "send ring does not drain: {error:?}\n");
+        }
+        let counters = &self.done.counters;
+        let done = &counters.done;
+        done.frames.add(u64::from(left.sent.frames));
+        done.bytes.add(left.sent.bytes as u64);
+        done.unknown.add(u64::from(left.unknown));
+        let (errors, lost) = (u64::from(left.errors), u64::from(left.lost));
+        counters.dropped(dev, DropReason::SendFailed, errors, 0);
+        counters.dropped(dev, DropReason::Flushed, lost, 0);
+    }
+}
+
+impl Done {
     /// Frees datagrams that were sent. Says what left the ring, and whether there may be more.
     // As `RxPoll::poll_datagrams`.
     #[inline(always)]
@@ -164,14 +192,14 @@ impl TxPoll {
     /// Counts what the device did not send, and has the QP recovered.
     #[cold]
     fn not_sent(&self, report: &SendReport) {
-        let counters = &self.counters;
+        let Self { counters, dev, .. } = self;
         let (errors, flushed) = (u64::from(report.errors), u64::from(report.flushed));
-        counters.dropped(&self.dev, DropReason::SendFailed, errors, 0);
-        counters.dropped(&self.dev, DropReason::Flushed, flushed, 0);
+        counters.dropped(dev, DropReason::SendFailed, errors, 0);
+        counters.dropped(dev, DropReason::Flushed, flushed, 0);
         counters.done.unknown.add(u64::from(report.unknown));
         if report.errors > 0 {
             netdev_log!(
-                &self.dev,
+                dev,
                 Warn,
                 limited,
                 "{} sends failed, status {}\n",
@@ -180,27 +208,72 @@ impl TxPoll {
             );
         }
         if report.errors | report.flushed > 0 {
-            Interface::queue(&self.dev, Work::Recover, 0);
+            Interface::queue(dev, Work::Recover, 0);
         }
     }
 
-    /// Frees what is left on the ring of a QP that has stopped.
-    pub(crate) fn drain(&mut self, dev: &RawDevice, sender: &mut Sender, time: &mut FlushTime<'_>) {
-        if let Some(rc) = &mut self.rc {
-            count_rc(dev, &rc.completions.drain(time), &self.counters);
+    /// Polls, with `rc` if there can be connections.
+    #[inline(always)]
+    fn poll(&mut self, rc: Option<&mut RcDone>, context: &Context<'_>, budget: usize) -> usize {
+        let due = rc.as_ref();
+        let due = due.map(|rc| (self.completions.is_due(), rc.completions.is_due()));
+        let (datagrams, connections) = to_poll(due);
+        let mut released = Released::default();
+        if datagrams {
+            released = self.reap_datagrams(context);
         }
-        let mut left = Drained::default();
-        if let Err(error) = self.completions.drain(sender, time, &mut left) {
-            netdev_log!(dev, Err, "send ring does not drain: {error:?}\n");
+        let Self {
+            completions,
+            thresholds,
+            rest,
+            counters,
+            dev,
+        } = self;
+        let mut room = false;
+        let mut shared = None;
+        if let Some(rc) = rc {
+            if connections {
+                let (sent, more) = rc.reap(dev, context);
+                count_sent(sent, counters);
+                room = released.add_rc(sent);
+                released.more |= more;
+                if let Some(reaped) = rc.completions.take_unusual() {
+                    count_rc(dev, &reaped, counters);
+                    room |= released.add_rc(reaped.released);
+                }
+            }
+            if rc.shared.take_sweep() {
+                let reaped = rc.sweep(dev);
+                count_rc(dev, &reaped, counters);
+                room |= released.add_rc(reaped.released);
+            }
+            shared = Some(&*rc.shared);
         }
-        let done = &self.counters.done;
-        done.frames.add(u64::from(left.sent.frames));
-        done.bytes.add(left.sent.bytes as u64);
-        done.unknown.add(u64::from(left.unknown));
-        let (errors, lost) = (u64::from(left.errors), u64::from(left.lost));
-        let counters = &self.counters;
-        counters.dropped(dev, DropReason::SendFailed, errors, 0);
-        counters.dropped(dev, DropReason::Flushed, lost, 0);
+        // Its barrier pairs with those in `UdRing::sent_last`, and where a frame begins to wait: either they
+        // see the room, or we see that somebody waits for it.
+        let mut stopped = dev.completed(context, released.frames, released.bytes);
+        if room && shared.is_some_and(|shared| shared.is_stalled()) {
+            serve(dev);
+            stopped = dev.completed(context, 0, 0);
+        }
+        let blocked = shared.is_some_and(|shared| shared.is_blocked());
+        if stopped && !blocked && thresholds.may_wake(completions.free()) && dev.is_running() {
+            counters.tx.wakes.add(1);
+            start_queue(dev, shared);
+        }
+        // Freeing what was sent is not what the budget is for.
+        if released.more {
+            return budget;
+        }
+        // It rests if nobody waits for room, and there is enough until the end of a rest.
+        if rest.after(released.frames, now_ms())
+            && !stopped
+            && !shared.is_some_and(|shared| shared.is_stalled())
+            && thresholds.may_wake(completions.free())
+        {
+            context.rest(REST_US);
+        }
+        0
     }
 }
 
@@ -211,60 +284,10 @@ impl Poll for TxPoll {
     // As for `RxPoll`.
     #[inline(always)]
     fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
-        let due = self.rc.as_ref();
-        let due = due.map(|rc| (self.completions.is_due(), rc.completions.is_due()));
-        let (datagrams, connections) = to_poll(due);
-        let mut released = Released::default();
-        if datagrams {
-            released = self.reap_datagrams(context);
+        // Compiled twice: without connections, nothing of it looks for them.
+        match &mut self.rc {
+            None => self.done.poll(None, context, budget),
+            Some(rc) => self.done.poll(Some(rc), context, budget),
         }
-        let mut room = false;
-        let mut shared = None;
-        if let Some(rc) = &mut self.rc {
-            if connections {
-                let (sent, more) = rc.reap(&self.dev, context);
-                count_sent(sent, &self.counters);
-                room = released.add_rc(sent);
-                released.more |= more;
-                if let Some(reaped) = rc.completions.take_unusual() {
-                    count_rc(&self.dev, &reaped, &self.counters);
-                    room |= released.add_rc(reaped.released);
-                }
-            }
-            if rc.shared.take_sweep() {
-                let reaped = rc.sweep(&self.dev);
-                count_rc(&self.dev, &reaped, &self.counters);
-                room |= released.add_rc(reaped.released);
-            }
-            shared = Some(&*rc.shared);
-        }
-        // Its barrier pairs with those in `UdRing::sent_last`, and where a frame begins to wait: either they
-        // see the room, or we see that somebody waits for it.
-        let mut stopped = self.dev.completed(context, released.frames, released.bytes);
-        if room && shared.is_some_and(|shared| shared.is_stalled()) {
-            serve(&self.dev);
-            stopped = self.dev.completed(context, 0, 0);
-        }
-        let blocked = shared.is_some_and(|shared| shared.is_blocked());
-        if stopped
-            && !blocked
-            && self.thresholds.may_wake(self.completions.free())
-            && self.dev.is_running()
-        {
-            self.counters.tx.wakes.add(1);
-            start_queue(&self.dev, shared);
-        }
-        // Freeing what was sent is not what the budget is for.
-        if released.more {
-            return budget;
-        }
-        // Nobody waits for room, and there is enough until the end of a rest.
-        let roomy = !stopped
-            && !shared.is_some_and(|shared| shared.is_stalled())
-            && self.thresholds.may_wake(self.completions.free());
-        if self.rest.after(released.frames, now_ms()) && roomy {
-            context.rest(REST_US);
-        }
-        0
     }
 }
