@@ -222,13 +222,8 @@ impl Done {
         if datagrams {
             released = self.reap_datagrams(context);
         }
-        let Self {
-            completions,
-            thresholds,
-            rest,
-            counters,
-            dev,
-        } = self;
+        let (completions, counters, dev) = (&self.completions, &self.counters, &self.dev);
+        let (thresholds, rest) = (&self.thresholds, &mut self.rest);
         let mut room = false;
         let mut shared = None;
         if let Some(rc) = rc {

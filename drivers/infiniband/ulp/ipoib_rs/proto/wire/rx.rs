@@ -40,7 +40,7 @@ impl Network {
     const fn of(meta: RxMeta) -> u8 {
         match meta.network {
             Some(network) => network as u8,
-            None => Network::Unknown as u8 + 1,
+            None => (Network::Unknown as u8).wrapping_add(1),
         }
     }
 }
