@@ -17,7 +17,7 @@ use kernel::str::CStr;
 use kernel::sync::{Arc, Completion};
 
 use crate::deferred::{DeferredDrop, Reaper};
-use crate::flush_time::Late;
+use crate::late::Late;
 
 /// As much as a device writes of its firmware's version.
 pub const FIRMWARE_LEN: usize = bindings::IB_FW_VERSION_NAME_MAX as usize;

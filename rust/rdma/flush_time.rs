@@ -2,32 +2,13 @@
 
 //! The time that is waited for queue pairs in error.
 
-use ipoib_netdev::clock::now_ms;
-use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::time::{delay::fsleep, Delta, Instant, Monotonic};
 
 use crate::device::Device;
+use crate::late::Late;
 
 /// Time to flush what is on the queue pairs that are taken down together, in milliseconds.
 const LIMIT_MS: u64 = 2000;
-
-/// When a device was last found not to flush, if ever, by [`now_ms`].
-pub(crate) struct Late(Atomic<u64>);
-
-impl Late {
-    pub(crate) const fn never() -> Self {
-        Self(Atomic::new(0))
-    }
-
-    fn note(&self) {
-        self.0.store(now_ms().max(1), Relaxed);
-    }
-
-    fn is_now(&self) -> bool {
-        let then = self.0.load(Relaxed);
-        then != 0 && now_ms().saturating_sub(then) < LIMIT_MS
-    }
-}
 
 /// Time for queue pairs in error to flush their requests: two seconds, for all that are taken down together. Those that
 /// follow within two seconds on a device that let it pass have none: RTNL may be held over a whole batch of interfaces.
@@ -41,7 +22,11 @@ impl<'a> FlushTime<'a> {
     /// That of the queue pairs of a device, from now on.
     pub fn new(device: &'a Device) -> Self {
         let late = device.late();
-        let limit_ms = if late.is_now() { 0 } else { LIMIT_MS };
+        let limit_ms = if late.is_within(LIMIT_MS) {
+            0
+        } else {
+            LIMIT_MS
+        };
         Self {
             late: Some(late),
             ..Self::of(limit_ms as i64)

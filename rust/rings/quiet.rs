@@ -64,7 +64,7 @@ impl Quiet {
     #[inline(always)]
     pub fn arm(&self, notify: impl FnOnce() -> bool) -> bool {
         // INVARIANT: If it is so already, another has asked or will; otherwise we do.
-        if self.get() || self.0.swap_full(true) {
+        if self.get() || self.0.replace_full(false, true).is_err() {
             return false;
         }
         let again = notify();

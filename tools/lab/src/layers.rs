@@ -171,6 +171,7 @@ const CRATES: &[Layered] = &[
                 "device",
                 "dummy",
                 "flush_time",
+                "late",
                 "left",
                 "recv::received",
                 "recv_chain",
