@@ -91,8 +91,8 @@ impl RecvChain {
     ///
     /// # Safety
     ///
-    /// It must neither be chained nor posted, and stay where it is, unborrowed, until it is posted or taken
-    /// out.
+    /// It must neither be chained nor posted, and stay where it is, accessed by nobody else, until it is posted or
+    /// taken out.
     #[inline]
     pub(crate) unsafe fn push(&mut self, wr: &mut RecvWr, index: usize) {
         let wr = &mut wr.0;

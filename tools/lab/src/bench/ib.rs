@@ -331,6 +331,7 @@ impl Rig {
                 host.ok(&format!(
                     "set -e
                      sysctl -qw net.ipv4.neigh.{interface}.base_reachable_time_ms=86400000
+                     sysctl -qw net.ipv4.neigh.{interface}.delay_first_probe_time=0
                      ip addr add {address}/24 dev {interface} && ip link set {interface} up"
                 ))?;
                 host.wait_until(

@@ -412,7 +412,13 @@ impl<A, W: Waiting + Default> Path<A, W> {
     pub fn poll_unasked(&mut self, now: u64) -> Option<Action<A, W::Frame>> {
         self.expire(now);
         if matches!(self.state, State::Stale(_)) {
-            if let State::Stale(handle) = core::mem::replace(&mut self.state, State::IDLE) {
+            let until = if self.waiting.is_empty() {
+                u64::MAX
+            } else {
+                now.saturating_add(RESOLVE_MS)
+            };
+            let idle = State::Idle { until };
+            if let State::Stale(handle) = core::mem::replace(&mut self.state, idle) {
                 return Some(Action::Release(handle));
             }
         }
@@ -965,6 +971,22 @@ mod tests {
         }
         assert_eq!(path.poll_closed(5 + RESOLVE_MS), None);
         resolving(&mut path, 3, 5 + RESOLVE_MS).map(|_| ())
+    }
+
+    /// Nor does one that came before the handle was released.
+    #[test]
+    fn a_frame_behind_a_stale_handle_waits_no_longer() -> Result<(), ()> {
+        let mut path = ready(0)?;
+        path.port_down();
+        assert_eq!(path.send(2, 100, 5), Verdict::Queued);
+        assert_eq!(path.poll_closed(6), Some(Action::Release("ah")));
+        assert_eq!(
+            (path.poll_closed(6), path.deadline()),
+            (None, 6 + RESOLVE_MS)
+        );
+        let dropped = Some(Action::Drop(2, DropReason::LinkDown));
+        assert_eq!(path.poll_closed(6 + RESOLVE_MS), dropped);
+        Ok(())
     }
 
     /// One that is wanted and not asked for goes with time as others do.
