@@ -103,7 +103,7 @@ impl Packet {
         headers.set_ip_summed(bindings::CHECKSUM_PARTIAL as u8);
         headers.__bindgen_anon_1.__bindgen_anon_1.csum_start = start;
         headers.__bindgen_anon_1.__bindgen_anon_1.csum_offset = self.csum_offset();
-        // Who segments looks for the transport header, and there it is.
+        // Segmentation looks for the transport header, which is there.
         headers.transport_header = start;
     }
 

@@ -166,7 +166,7 @@ impl TcpV4 {
     /// The sender's credit limit, which is not in the compact form.
     #[inline(always)]
     pub const fn credit_limit(&self) -> Option<u16> {
-        // What is in front of the packet tells: a flag of its own would be kept in memory.
+        // The offset of the packet tells whether the header is there; a flag of its own would be kept in memory.
         if self.packet.offset == EXTENDED_HEADERS as u16 {
             Some(self.credit_limit)
         } else {
