@@ -3,19 +3,20 @@
 //! Packet socket on an Ethernet interface, with a filter for RoCEv2.
 
 use super::decode::ROCE_PORT;
-use crate::sys;
-use anyhow::{Context, Result, ensure};
-use std::io::{Error, ErrorKind};
-use std::mem::{size_of, zeroed};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use anyhow::{Context, Result};
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessageOwned, LinkAddr, MsgFlags, recvmsg, setsockopt, sockopt};
+use nix::sys::time::TimeSpec;
+use socket2::{Domain, SockAddr, SockFilter, Type};
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 /// The longest packet: no RoCE packet is longer than the MTU of an Ethernet interface.
 pub(super) const MOST: usize = 1 << 16;
 /// Bytes that wait in the socket. At 100 Gbit/s, they last for 5 ms.
-const BUFFER: libc::c_int = 64 << 20;
-/// Room for control messages: one with a time.
-const CONTROL: usize = 64;
+const BUFFER: usize = 64 << 20;
 
 /// A packet, from the Ethernet header on.
 pub(super) struct Packet<'a> {
@@ -30,11 +31,13 @@ pub(super) struct Packet<'a> {
 
 /// A socket that gets the RoCEv2 packets that an interface sends and receives.
 pub(super) struct Socket {
-    fd: OwnedFd,
+    socket: socket2::Socket,
+    /// Room for a control message with a time.
+    control: Vec<u8>,
 }
 
-/// Instruction of the filter: load, compare, return.
-fn filter() -> Vec<libc::sock_filter> {
+/// The filter: operation, instructions to skip if it is so and if not, operand.
+fn filter() -> [(u32, u8, u8, u32); 16] {
     const LDH: u32 = libc::BPF_LD | libc::BPF_H | libc::BPF_ABS;
     const LDB: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
     const LDH_X: u32 = libc::BPF_LD | libc::BPF_H | libc::BPF_IND;
@@ -43,7 +46,6 @@ fn filter() -> Vec<libc::sock_filter> {
     const HAS: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
     const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
     let port = u32::from(ROCE_PORT);
-    // Operation, instructions to skip if it is so and if not, operand.
     [
         (LDH, 0, 0, 12),
         (IS, 0, 4, 0x86dd),
@@ -63,13 +65,6 @@ fn filter() -> Vec<libc::sock_filter> {
         (RETURN, 0, 0, u32::MAX),
         (RETURN, 0, 0, 0),
     ]
-    .map(|(code, jt, jf, k)| libc::sock_filter {
-        code: code as u16,
-        jt,
-        jf,
-        k,
-    })
-    .to_vec()
 }
 
 impl Socket {
@@ -80,50 +75,15 @@ impl Socket {
     /// The process may not do that, or there is no such interface.
     pub(super) fn new(index: u32) -> Result<Socket> {
         // No protocol yet: without a filter, it would get all packets of all interfaces.
-        let fd = sys::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, 0)?;
-        let socket = Socket { fd };
-        let mut program = filter();
-        let program = libc::sock_fprog {
-            len: u16::try_from(program.len())?,
-            filter: program.as_mut_ptr(),
-        };
-        // SAFETY: The kernel reads a `sock_fprog`, whose instructions outlive the call.
-        unsafe { socket.set(libc::SO_ATTACH_FILTER, &program) }.context("filter")?;
-        let one: libc::c_int = 1;
-        // SAFETY: The kernel reads an int.
-        unsafe { socket.set(libc::SO_TIMESTAMPNS, &one) }.context("timestamps")?;
-        // SAFETY: The kernel reads an int. It may refuse: there is a limit for who has no right to go beyond it.
-        let _ = unsafe { socket.set(libc::SO_RCVBUFFORCE, &BUFFER) };
-        // SAFETY: All zeroes is a valid `sockaddr_ll`.
-        let mut address: libc::sockaddr_ll = unsafe { zeroed() };
-        address.sll_family = u16::try_from(libc::AF_PACKET)?;
-        address.sll_protocol = u16::try_from(libc::ETH_P_ALL)?.to_be();
-        address.sll_ifindex = i32::try_from(index)?;
-        let length = libc::socklen_t::try_from(size_of::<libc::sockaddr_ll>())?;
-        // SAFETY: The kernel reads `length` bytes, which `address` has.
-        let result =
-            unsafe { libc::bind(socket.fd.as_raw_fd(), (&raw const address).cast(), length) };
-        ensure!(result == 0, "bind: {}", Error::last_os_error());
-        Ok(socket)
-    }
-
-    /// Sets an option.
-    ///
-    /// # Safety
-    ///
-    /// The option has to be one that takes a `T`, whose pointers are valid.
-    unsafe fn set<T>(&self, option: libc::c_int, value: &T) -> std::io::Result<()> {
-        let length = size_of::<T>() as libc::socklen_t;
-        // SAFETY: The kernel reads a `T` by this function's requirements.
-        let result = unsafe {
-            let value = std::ptr::from_ref(value).cast();
-            libc::setsockopt(self.fd.as_raw_fd(), libc::SOL_SOCKET, option, value, length)
-        };
-        if result == 0 {
-            Ok(())
-        } else {
-            Err(Error::last_os_error())
-        }
+        let socket = socket2::Socket::new(Domain::PACKET, Type::RAW.nonblocking(), None)?;
+        let filter = filter().map(|(code, yes, no, k)| SockFilter::new(code as u16, yes, no, k));
+        socket.attach_filter(&filter).context("filter")?;
+        setsockopt(&socket, sockopt::ReceiveTimestampns, &true).context("timestamps")?;
+        // It may be refused: there is a limit for who has no right to go beyond it.
+        let _ = setsockopt(&socket, sockopt::RcvBufForce, &BUFFER);
+        socket.bind(&address(index)?).context("bind")?;
+        let control = cmsg_space!(TimeSpec);
+        Ok(Socket { socket, control })
     }
 
     /// The next packet; none if none is there.
@@ -131,34 +91,25 @@ impl Socket {
     /// # Errors
     ///
     /// The interface is gone, or down.
-    pub(super) fn receive<'a>(&self, room: &'a mut [u8; MOST]) -> Result<Option<Packet<'a>>> {
-        // SAFETY: All zeroes is a valid `sockaddr_ll`, and a valid `msghdr`.
-        let (mut address, mut message): (libc::sockaddr_ll, libc::msghdr) =
-            unsafe { (zeroed(), zeroed()) };
-        let mut control = [0_u64; CONTROL / 8];
-        let mut part = libc::iovec {
-            iov_base: room.as_mut_ptr().cast(),
-            iov_len: room.len(),
+    pub(super) fn receive<'a>(&mut self, room: &'a mut [u8; MOST]) -> Result<Option<Packet<'a>>> {
+        let mut parts = [IoSliceMut::new(room)];
+        let control = Some(&mut self.control[..]);
+        let fd = self.socket.as_raw_fd();
+        let message = match recvmsg::<LinkAddr>(fd, &mut parts, control, MsgFlags::MSG_TRUNC) {
+            Ok(message) => message,
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(None),
+            Err(error) => return Err(error.into()),
         };
-        message.msg_name = (&raw mut address).cast();
-        message.msg_namelen = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-        message.msg_iov = &raw mut part;
-        message.msg_iovlen = 1;
-        message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = CONTROL as _;
-        // SAFETY: All that `message` points to has the size that it says, and outlives the call.
-        let length =
-            unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, libc::MSG_TRUNC) };
-        let Ok(length) = usize::try_from(length) else {
-            let error = Error::last_os_error();
-            return match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::Interrupted => Ok(None),
-                _ => Err(error.into()),
-            };
-        };
+        let from = message.address.context("a packet without an address")?;
+        let time = message.cmsgs()?.find_map(|message| match message {
+            ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
+            _ => None,
+        });
+        let time = time.context("a packet without a time")?;
+        let length = message.bytes;
         Ok(Some(Packet {
-            time: time(&message).context("a packet without a time")?,
-            outgoing: address.sll_pkttype == libc::PACKET_OUTGOING,
+            time,
+            outgoing: from.pkttype() == libc::PACKET_OUTGOING,
             bytes: &room[..length.min(MOST)],
             length,
         }))
@@ -166,13 +117,15 @@ impl Socket {
 
     /// Packets that were lost since the last call, since the socket had no room.
     pub(super) fn lost(&self) -> u64 {
-        // SAFETY: All zeroes is a valid `tpacket_stats`.
-        let mut stats: libc::tpacket_stats = unsafe { zeroed() };
+        let mut stats = libc::tpacket_stats {
+            tp_packets: 0,
+            tp_drops: 0,
+        };
         let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
         // SAFETY: The kernel writes no more than `length` bytes, which `stats` has.
         let result = unsafe {
             libc::getsockopt(
-                self.fd.as_raw_fd(),
+                self.socket.as_raw_fd(),
                 libc::SOL_PACKET,
                 libc::PACKET_STATISTICS,
                 (&raw mut stats).cast(),
@@ -189,31 +142,27 @@ impl Socket {
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.socket.as_fd()
     }
 }
 
-/// The time in the control messages of a message that was received.
-fn time(message: &libc::msghdr) -> Option<Duration> {
-    // SAFETY: The kernel has filled `message` in, and the memory of its control messages is still there.
-    let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
-    while !header.is_null() {
-        // SAFETY: It points to a header in that memory.
-        let found = unsafe { &*header };
-        if (found.cmsg_level, found.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) {
-            // SAFETY: Messages of this type hold a `timespec`.
-            let time: libc::timespec = unsafe {
-                libc::CMSG_DATA(header)
-                    .cast::<libc::timespec>()
-                    .read_unaligned()
-            };
-            let nanoseconds = u32::try_from(time.tv_nsec).ok()?;
-            return Some(Duration::new(time.tv_sec.try_into().ok()?, nanoseconds));
-        }
-        // SAFETY: `header` is one of the messages of `message`.
-        header = unsafe { libc::CMSG_NXTHDR(message, header) };
-    }
-    None
+/// The address of all packets of the interface with this index.
+fn address(index: u32) -> Result<SockAddr> {
+    let family = u16::try_from(libc::AF_PACKET)?;
+    let protocol = u16::try_from(libc::ETH_P_ALL)?.to_be();
+    let index = i32::try_from(index)?;
+    // SAFETY: The storage is zeroed and longer than a `sockaddr_ll`, as which it is written, and so is the length.
+    let ((), address) = unsafe {
+        SockAddr::try_init(|storage, length| {
+            let address = storage.cast::<libc::sockaddr_ll>();
+            (*address).sll_family = family;
+            (*address).sll_protocol = protocol;
+            (*address).sll_ifindex = index;
+            *length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+            Ok(())
+        })
+    }?;
+    Ok(address)
 }
 
 #[cfg(test)]
@@ -233,8 +182,7 @@ mod tests {
             )
         };
         loop {
-            let libc::sock_filter { code, jt, jf, k } = program[at];
-            let code = u32::from(code);
+            let (code, jt, jf, k) = program[at];
             at += 1;
             let jump = |so: bool| usize::from(if so { jt } else { jf });
             // A load from behind the packet's end drops it.
