@@ -74,6 +74,16 @@ pub(super) fn multicast_ping(a: &Host, b: &Host) -> Result<()> {
         &format!("ping -6 -c 2 -i 0.2 -W 2 ff02::1%ib0 | grep -q 'from {address}'"),
         Duration::from_secs(10),
     )
+    .with_context(|| {
+        let facts = "ip maddr show dev ib0; ip -6 neigh show dev ib0
+             grep Icmp6 /proc/net/dev_snmp6/ib0 | grep -v ' 0$'";
+        format!(
+            "from host {}: {}; {address}: {}",
+            a.number(),
+            a.ok(facts).unwrap_or_default(),
+            b.ok(facts).unwrap_or_default()
+        )
+    })
 }
 
 /// Does what [`multicast`] does where `ib0` is in a partition.

@@ -55,8 +55,14 @@ fn up(bed: &Bed) -> Result<Manager> {
              ip link set ib0 broadcast 00:ff:ff:ff:ff:15:40:1b:ff:ff:00:00:00:00:00:00:ff:ff:ff:ff",
         )?;
         if driver == Driver::C {
-            // The stack makes addresses of groups of the broadcast address that it finds as the interface goes up again.
-            host.ok("ip link set ib0 up && ip link set ib0 down")?;
+            // The stack makes addresses of groups of the broadcast address that it finds as the interface goes up again. It
+            // is to forget those from before, which it does when the link was ready; it has a link-local address then.
+            host.ok("ip link set ib0 up")?;
+            host.wait_until(
+                "ip -6 -o addr show dev ib0 scope link | grep -q fe80",
+                LIMIT,
+            )?;
+            host.ok("ip link set ib0 down")?;
         }
         host.ib_up()?;
         ensure!(host.ok("cat /sys/class/net/ib0/mtu")?.trim() == "4092");
