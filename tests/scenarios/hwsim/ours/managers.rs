@@ -292,9 +292,34 @@ scenario! {
             outside.ok("echo 1 >/sys/kernel/config/ib_hwsim/star/cables/c1/plugged")?;
             up_again(a, b)
         })?;
-        a.wait_until(&format!("ping -q -c 1 -W 1 -M do -s 60000 {}", b.ip4()), LIMIT)?;
+        a.wait_until(&format!("ping -q -c 1 -W 1 -M do -s 60000 {}", b.ip4()), LIMIT)
+            .with_context(|| a.ok("ethtool -S ib0").unwrap_or_default())?;
         let route = a.ok(&format!("ip route get {}", b.ip4()))?;
         ensure!(!route.contains("mtu") && counter(a, "rc_stuck")? == 0, "{route}{}", a.ok("ethtool -S ib0")?);
+        manager.kill()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A port is down for so long that its peer gives their connection up, of which the port does not hear, and nobody asks for
+    /// another one. The port blames nobody when it is back: it closes the connection, and large frames go by the next.
+    #[on(timed, lockdep)]
+    fn a_connection_does_not_outlast_the_peers_patience(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = up(&bed, "star 2", "-s 1", &PAIRS[1])?;
+        let (a, b) = bed.pair()?;
+        let cable = |plugged: u8| a.outside().ok(&format!("echo {plugged} >{CONFIGFS}/star/cables/c1/plugged"));
+        up_again(a, b)?;
+        a.wait_until(&format!("ping -q -c 1 -W 1 -M do -s 60000 {}", b.ip4()), LIMIT)?;
+        cable(0)?;
+        // It gives up after 5 s, and asks once more.
+        b.run(&format!("ping -q -i 0.2 -w 6 {}", a.ip4()))?.refused()?;
+        std::thread::sleep(Duration::from_secs(8));
+        cable(1)?;
+        a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), LIMIT)?;
+        a.wait_until(&format!("ping -q -c 1 -W 1 -M do -s 60000 {}", b.ip4()), LIMIT)?;
+        ensure!(counter(a, "rc_stuck")? == 0, "{}", a.ok("ethtool -S ib0")?);
         manager.kill()?;
         bed.finish()
     }

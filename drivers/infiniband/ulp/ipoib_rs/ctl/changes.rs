@@ -18,6 +18,7 @@ use crate::base::interface::{Interface, RESTART_MS};
 use crate::base::port::Port;
 use crate::base::work::Work;
 use crate::ctl::verbs::{gathers_all, Running, Verbs};
+use crate::rc::channel::STUCK_MS;
 
 /// State of an interface's configuration, which RTNL protects, from registration to unregistration.
 pub(crate) struct Control {
@@ -421,10 +422,14 @@ impl Interface {
     }
 }
 
-/// The port went up or down.
+/// The port went up or down. Connections do not outlast a port that was down for so long that a peer has given them up: we
+/// have not heard of that, and would blame the peer.
 fn set_port_active(dev: &Device<Interface>, active: bool) {
     if let Some(tx) = dev.lock_tx().as_mut() {
-        tx.ud.destinations.set_up(active);
+        let was_down = tx.ud.destinations.set_up(active, now_ms());
+        if was_down.is_some_and(|ms| ms >= STUCK_MS) {
+            tx.end_connections(dev);
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 //! The rings of an interface while it is up: how they are made, resized and taken down.
 
+use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::Device;
 use ipoib_netdev::netdev_log;
 use ipoib_proto::extended::MAX_DATAGRAMS;
@@ -59,7 +60,7 @@ impl Verbs {
         let pkey = this.pkey();
         let pkey_index = this.port.find_pkey(pkey)?;
         let mut destinations = Destinations::new(dev, this.port.is_infiniband())?;
-        destinations.set_up(attributes.active);
+        destinations.set_up(attributes.active, now_ms());
         destinations.want(this.groups.lock().wanted());
         let endpoint = Arc::new(
             Endpoint {

@@ -21,7 +21,7 @@ const WANT_MS: u64 = 5_000;
 /// nobody look.
 const SLOW_MS: u64 = 500;
 /// A connection that makes no progress for so long, though frames wait or were sent, is given up.
-const STUCK_MS: u64 = 5_000;
+pub(crate) const STUCK_MS: u64 = 5_000;
 
 /// A channel to a peer: the connection, and the frames that wait for it.
 pub(crate) struct Channel {

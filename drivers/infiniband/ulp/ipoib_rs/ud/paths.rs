@@ -5,6 +5,7 @@
 //! The protocol's state machines (`proto/fsm`) decide. Nothing here sends or sleeps: address handles are made
 //! and groups are joined by a work item (`ctl/resolve.rs`), to which [`Jobs`] are handed.
 
+use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::{Device, OwnedDevice, RawDevice};
 use ipoib_netdev::random::random;
 use ipoib_netdev::skb::{SkbQueue, TxSkb};
@@ -120,8 +121,8 @@ pub(crate) struct Destinations {
     pub(super) mtus: PathMtus,
     /// The place of the first path that there was no room to ask for: it comes first the next time.
     pub(super) turn: Option<usize>,
-    /// True if the port is active.
-    up: bool,
+    /// Since when the port is not active.
+    down_since: Option<u64>,
     /// Paths are not to be resolved before the broadcast group is joined, which says how.
     after_group: bool,
     /// Frames that wait for paths and groups.
@@ -172,7 +173,7 @@ impl Destinations {
             groups: groups.ok_or(EINVAL)?,
             mtus: PathMtus::new(),
             turn: None,
-            up: false,
+            down_since: Some(now_ms()),
             after_group,
             waiting: 0,
             dev: dev.get_typed(),
@@ -219,26 +220,28 @@ impl Destinations {
         self.groups.is_ready()
     }
 
-    /// The port went up or down.
-    pub(crate) fn set_up(&mut self, up: bool) {
-        if up == self.up {
-            return;
+    /// The port went up or down. Returns for how long it was down, in milliseconds, if it comes back.
+    pub(crate) fn set_up(&mut self, up: bool, now: u64) -> Option<u64> {
+        if up == self.is_up() {
+            return None;
         }
-        self.up = up;
+        let since = self.down_since.take();
         if up {
             self.groups.port_up();
         } else {
+            self.down_since = Some(now);
             self.groups.port_down();
             for (_, peer) in self.paths.iter_mut() {
                 peer.path.port_down();
                 trace_path(&self.dev, &peer.path, "port-down");
             }
         }
+        since.map(|since| now.saturating_sub(since))
     }
 
     /// Returns true if paths can be resolved now; or dropped, since the port is down.
     pub(super) fn may_resolve(&self) -> bool {
-        !self.after_group || !self.up || self.is_ready()
+        !self.after_group || !self.is_up() || self.is_ready()
     }
 
     /// The broadcast group could not be joined: what waits for a path that cannot be asked for is dropped.
@@ -262,7 +265,7 @@ impl Destinations {
 
     /// Returns true if the port is up.
     pub(crate) fn is_up(&self) -> bool {
-        self.up
+        self.down_since.is_none()
     }
 
     /// One group is to be joined anew.
@@ -343,7 +346,7 @@ impl Destinations {
     ///
     /// Why there is none.
     pub(crate) fn path(&mut self, address: HwAddr, now: u64) -> Result<&mut Path, DropReason> {
-        if !self.up {
+        if !self.is_up() {
             return Err(DropReason::LinkDown);
         }
         if !address.is_unicast() {
