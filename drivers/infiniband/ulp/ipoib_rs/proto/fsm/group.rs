@@ -60,11 +60,6 @@ enum State<A> {
         handle: A,
         stale: bool,
     },
-    /// To be left before anything else happens, since the stack wants the place.
-    Leaving {
-        membership: Membership,
-        handle: A,
-    },
 }
 
 /// One multicast group.
@@ -80,6 +75,8 @@ pub struct Group<A, W> {
     /// Frames were sent to it, the last one at `last_sent`.
     sending: bool,
     last_sent: u64,
+    /// The stack wants its place: what is sent before it has been left does not keep it.
+    displaced: bool,
     /// No join before this time.
     retry_at: u64,
     /// The last attempt to join failed.
@@ -99,6 +96,7 @@ impl<A, W: Waiting + Default> Group<A, W> {
             listed: false,
             sending: false,
             last_sent: 0,
+            displaced: false,
             retry_at: 0,
             failed: false,
             backoff: Backoff::DEFAULT,
@@ -133,6 +131,7 @@ impl<A, W: Waiting + Default> Group<A, W> {
             State::Absent if self.failed => "failed",
             State::Absent => "absent",
             State::Attaching { .. } => "joining",
+            State::Attached { .. } if self.displaced => "leaving",
             State::Attached { stale: true, .. } => "stale",
             State::Attached {
                 membership: Membership::Full,
@@ -142,7 +141,6 @@ impl<A, W: Waiting + Default> Group<A, W> {
                 membership: Membership::SendOnly,
                 ..
             } => "send-only",
-            State::Leaving { .. } => "leaving",
         }
     }
 
@@ -203,7 +201,7 @@ impl<A, W: Waiting + Default> Group<A, W> {
         if self.failed && matches!(self.state, State::Absent) && now < self.retry_at {
             return Verdict::Drop(frame, DropReason::NoGroup);
         }
-        if matches!(self.state, State::Leaving { .. }) && !self.wanted {
+        if self.displaced && !self.wanted {
             return Verdict::Drop(frame, DropReason::TableFull);
         }
         self.sending = true;
@@ -266,7 +264,7 @@ impl<A, W: Waiting + Default> Group<A, W> {
     /// subnet manager asks for it). Wanted groups are joined again as soon as they may be.
     pub fn invalidate(&mut self) {
         match &mut self.state {
-            State::Absent | State::Leaving { .. } => {}
+            State::Absent => {}
             State::Attaching { stale, .. } | State::Attached { stale, .. } => *stale = true,
         }
         self.retry();
@@ -292,12 +290,10 @@ impl<A, W: Waiting + Default> Group<A, W> {
     /// Event: the stack needs the place. As [`Group::stop_sending`], but whatever is sent meanwhile.
     pub fn displace(&mut self) {
         self.stop_sending();
-        self.state = match core::mem::replace(&mut self.state, State::Absent) {
-            State::Attached {
-                membership, handle, ..
-            } => State::Leaving { membership, handle },
-            other => other,
-        };
+        if let State::Attached { stale, .. } = &mut self.state {
+            *stale = true;
+            self.displaced = true;
+        }
     }
 
     /// Says what there is to do at `now`, until it returns `None`; to be called after every event
@@ -329,7 +325,7 @@ impl<A, W: Waiting + Default> Group<A, W> {
         }
         let target = self.target(open);
         match &self.state {
-            State::Attaching { .. } | State::Leaving { .. } => None,
+            State::Attaching { .. } => None,
             State::Attached {
                 membership, stale, ..
             } => {
@@ -356,7 +352,6 @@ impl<A, W: Waiting + Default> Group<A, W> {
                 membership, stale, ..
             } if *stale || Some(*membership) != target => self.detach(),
             State::Attached { .. } => None,
-            State::Leaving { .. } => self.detach(),
             State::Absent => {
                 let membership = target.filter(|_| now >= self.retry_at)?;
                 let ticket = self.tickets.issue();
@@ -386,8 +381,10 @@ impl<A, W: Waiting + Default> Group<A, W> {
         match core::mem::replace(&mut self.state, State::Absent) {
             State::Attached {
                 membership, handle, ..
+            } => {
+                self.displaced = false;
+                Some(Action::Detach(membership, handle))
             }
-            | State::Leaving { membership, handle } => Some(Action::Detach(membership, handle)),
             other => {
                 self.state = other;
                 None
@@ -422,7 +419,7 @@ impl<A, W: Waiting + Default> Group<A, W> {
             State::Attaching { .. } => None,
             // When to try again, or when the failure may be forgotten.
             State::Absent => Some(self.retry_at),
-            State::Attached { stale: true, .. } | State::Leaving { .. } => Some(0),
+            State::Attached { stale: true, .. } => Some(0),
             State::Attached {
                 membership: Membership::SendOnly,
                 ..
@@ -631,6 +628,32 @@ mod tests {
         );
         assert_eq!(group.poll(false, 0), None);
         assert!(attaching(&mut group, Membership::Full, 0).is_ok());
+        Ok(())
+    }
+
+    /// A group whose place the stack wants is left whatever is sent; one that is only out of date is joined anew for a frame
+    /// that comes before it has been left.
+    #[test]
+    fn only_a_displaced_group_takes_no_frame() -> Result<(), ()> {
+        for displaced in [false, true] {
+            let mut group = sender(0)?;
+            // The link was away for a moment, and there was no room to leave the group.
+            assert_eq!(group.poll_frames(false, 1), None);
+            assert_eq!(group.state(), "stale");
+            if displaced {
+                group.displace();
+                assert_eq!(group.state(), "leaving");
+                let refused = Verdict::Drop(2, DropReason::TableFull);
+                assert_eq!(group.send(2, 100, 2), refused);
+            } else {
+                assert_eq!(group.send(2, 100, 2), Verdict::Queued);
+            }
+            let left = Action::Detach(Membership::SendOnly, "ah");
+            assert_eq!(group.poll(true, 2), Some(left));
+            assert_eq!(group.is_over(2), displaced);
+            // The place is free for anybody then.
+            assert_eq!(group.send(3, 100, 2), Verdict::Queued);
+        }
         Ok(())
     }
 
