@@ -119,13 +119,9 @@ impl UdTx {
                 return false;
             }
         };
-        if !path.has_room(all) {
-            ring.drop(dev, skb, DropReason::QueueFull);
-            return false;
-        }
         let len = skb.len() as u32;
         let (first, wanted) = (path.waiting() == 0, path.is_wanted());
-        match path.send(skb, len, now) {
+        match path.send(skb, len, all, now) {
             Verdict::Transmit(skb) => {
                 let kept = transmit(dev, ring, path, &address, skb);
                 // If it was wanted before, the next answer brings its turn.

@@ -23,7 +23,7 @@ pub use crate::table::{InsertError, Seed, Slot, Table as PathTable};
 pub const IDLE_MS: u64 = 60_000;
 /// Time to wait for the answer to an [`Action::Resolve`].
 const RESOLVE_MS: u64 = 4_000;
-/// Frames that may wait for all paths together before each may have no more than [`FEW`].
+/// Frames that may wait for paths and groups together before each path is limited to [`FEW`].
 const MANY: usize = 1_024;
 /// As many frames as Linux's C driver lets wait for a path.
 const FEW: usize = 3;
@@ -143,12 +143,6 @@ impl<A, W: Waiting + Default> Path<A, W> {
         self.waiting.len()
     }
 
-    /// Returns true if one more frame may wait for the path, where `all` wait for any: many peers that nobody answers for
-    /// do not take much memory, nor leave nothing to others.
-    pub fn has_room(&self, all: usize) -> bool {
-        self.waiting() < FEW || all < MANY
-    }
-
     /// Returns for how long nothing was sent, in milliseconds.
     pub const fn unused_for(&self, now: u64) -> u64 {
         now.saturating_sub(self.last_used)
@@ -229,8 +223,10 @@ impl<A, W: Waiting + Default> Path<A, W> {
         self.wanted
     }
 
-    /// Event: a frame of `bytes` bytes is to be sent.
-    pub fn send(&mut self, frame: W::Frame, bytes: u32, now: u64) -> Verdict<W::Frame> {
+    /// Event: a frame of `bytes` bytes is to be sent, while `all` frames wait for paths and groups.
+    ///
+    /// Many peers that do not answer neither take much memory nor all room from others.
+    pub fn send(&mut self, frame: W::Frame, bytes: u32, all: usize, now: u64) -> Verdict<W::Frame> {
         self.last_used = now;
         if let Some(reason) = self.flush {
             return Verdict::Drop(frame, reason);
@@ -245,6 +241,9 @@ impl<A, W: Waiting + Default> Path<A, W> {
                 return Verdict::Drop(frame, DropReason::NoPath)
             }
             _ => {}
+        }
+        if self.waiting.len() >= FEW && all >= MANY {
+            return Verdict::Drop(frame, DropReason::QueueFull);
         }
         if self.waiting.is_empty() {
             if let State::Idle { until } = &mut self.state {
@@ -551,7 +550,7 @@ mod tests {
 
     /// Sends a frame into a path that has to be resolved for it.
     fn resolving(path: &mut TestPath, frame: u8, now: u64) -> Result<Ticket, ()> {
-        match (path.send(frame, 100, now), path.poll(now)) {
+        match (path.send(frame, 100, 0, now), path.poll(now)) {
             (Verdict::Queued, Some(Action::Resolve(ticket))) => Ok(ticket),
             _ => Err(()),
         }
@@ -588,19 +587,19 @@ mod tests {
     fn frames_wait_and_leave_in_order() -> Result<(), ()> {
         let mut path = path();
         let ticket = resolving(&mut path, 1, 0)?;
-        assert_eq!(path.send(2, 100, 0), Verdict::Queued);
+        assert_eq!(path.send(2, 100, 0, 0), Verdict::Queued);
         assert_eq!(path.poll(0), None);
         assert_eq!(path.resolved(ticket, "ah"), None);
         assert_eq!(path.handle(), Some(&"ah"));
         // What comes now does not overtake what waits.
         assert_eq!(path.transmit(0).map(|(ah, _)| *ah), None);
-        assert_eq!(path.send(3, 100, 0), Verdict::Queued);
+        assert_eq!(path.send(3, 100, 0, 0), Verdict::Queued);
         for frame in 1..4 {
             assert_eq!(path.poll(0), Some(Action::Transmit(frame)));
         }
         assert_eq!(path.poll(0), None);
         assert_eq!(path.transmit(0).map(|(ah, _)| *ah), Some("ah"));
-        assert_eq!(path.send(4, 100, 0), Verdict::Transmit(4));
+        assert_eq!(path.send(4, 100, 0, 0), Verdict::Transmit(4));
         Ok(())
     }
 
@@ -611,7 +610,7 @@ mod tests {
         let ticket = resolving(&mut path, 1, 0)?;
         assert_eq!(path.resolved(ticket, "ah"), None);
         path.refresh();
-        assert_eq!(path.send(2, 100, 0), Verdict::Queued);
+        assert_eq!(path.send(2, 100, 0, 0), Verdict::Queued);
         let mut left = [0; 2];
         for frame in &mut left {
             *frame = loop {
@@ -630,10 +629,10 @@ mod tests {
     #[test]
     fn frames_wait_for_a_turn_no_longer_than_for_an_answer() -> Result<(), ()> {
         let mut path = path();
-        assert_eq!(path.send(1, 100, 5), Verdict::Queued);
+        assert_eq!(path.send(1, 100, 0, 5), Verdict::Queued);
         assert_eq!(path.poll_unasked(5), None);
         // The first one counts.
-        assert_eq!(path.send(2, 100, 3_000), Verdict::Queued);
+        assert_eq!(path.send(2, 100, 0, 3_000), Verdict::Queued);
         assert_eq!(path.poll_unasked(3_000), None);
         assert_eq!(path.deadline(), 5 + RESOLVE_MS);
         assert_eq!(path.poll_unasked(4 + RESOLVE_MS), None);
@@ -644,7 +643,7 @@ mod tests {
         assert_eq!(path.poll_unasked(5 + RESOLVE_MS), None);
         // It backs off, and may make room for another path.
         assert_eq!(
-            path.send(3, 100, 6 + RESOLVE_MS),
+            path.send(3, 100, 0, 6 + RESOLVE_MS),
             Verdict::Drop(3, DropReason::NoPath)
         );
         assert!(path.eviction_score(6 + RESOLVE_MS).is_some());
@@ -680,10 +679,10 @@ mod tests {
         let mut path = path();
         resolving(&mut path, 1, 0)?;
         for frame in 2..5 {
-            assert_eq!(path.send(frame, 100, 0), Verdict::Queued);
+            assert_eq!(path.send(frame, 100, 0, 0), Verdict::Queued);
         }
         assert_eq!(
-            path.send(5, 100, 0),
+            path.send(5, 100, 0, 0),
             Verdict::Drop(5, DropReason::QueueFull)
         );
         Ok(())
@@ -694,10 +693,11 @@ mod tests {
     fn all_queues_are_bounded_together() {
         let mut path = path();
         for frame in 0..3 {
-            assert!(path.has_room(MANY) && path.has_room(usize::MAX));
-            assert_eq!(path.send(frame, 100, 0), Verdict::Queued);
+            assert_eq!(path.send(frame, 100, usize::MAX, 0), Verdict::Queued);
         }
-        assert!(!path.has_room(MANY) && path.has_room(MANY - 1));
+        let refused = Verdict::Drop(3, DropReason::QueueFull);
+        assert_eq!(path.send(3, 100, MANY, 0), refused);
+        assert_eq!(path.send(3, 100, MANY - 1, 0), Verdict::Queued);
     }
 
     #[test]
@@ -708,13 +708,13 @@ mod tests {
         assert_eq!(path.poll(10), Some(Action::Drop(1, DropReason::NoPath)));
         assert_eq!(path.poll(10), None);
         let refused = Verdict::Drop(2, DropReason::NoPath);
-        assert_eq!(path.send(2, 100, 1009), refused);
+        assert_eq!(path.send(2, 100, 0, 1009), refused);
         let ticket = resolving(&mut path, 3, 1010)?;
         path.resolve_failed(ticket, false, 1010);
         assert_eq!(path.poll(1010), Some(Action::Drop(3, DropReason::NoPath)));
         // The second time it takes twice as long.
         let refused = Verdict::Drop(4, DropReason::NoPath);
-        assert_eq!(path.send(4, 100, 3009), refused);
+        assert_eq!(path.send(4, 100, 0, 3009), refused);
         assert!(resolving(&mut path, 5, 3010).is_ok());
         Ok(())
     }
@@ -752,7 +752,7 @@ mod tests {
         let mut path = ready(0)?;
         path.invalidate();
         assert_eq!(path.transmit(0).map(|(ah, _)| *ah), None);
-        assert_eq!(path.send(2, 100, 0), Verdict::Queued);
+        assert_eq!(path.send(2, 100, 0, 0), Verdict::Queued);
         assert_eq!(path.poll(0), Some(Action::Release("ah")));
         assert!(matches!(path.poll(0), Some(Action::Resolve(_))));
         Ok(())
@@ -764,7 +764,7 @@ mod tests {
         resolving(&mut path, 1, 0)?;
         path.port_down();
         let refused = Verdict::Drop(2, DropReason::LinkDown);
-        assert_eq!(path.send(2, 100, 0), refused);
+        assert_eq!(path.send(2, 100, 0, 0), refused);
         assert_eq!(path.poll(0), Some(Action::Drop(1, DropReason::LinkDown)));
         assert_eq!(path.poll(0), None);
         assert!(resolving(&mut path, 3, 0).is_ok());
@@ -796,7 +796,7 @@ mod tests {
         let mut path = path();
         assert_eq!((path.state(), path.waiting()), ("idle", 0));
         let ticket = resolving(&mut path, 1, 5)?;
-        assert_eq!(path.send(2, 100, 7), Verdict::Queued);
+        assert_eq!(path.send(2, 100, 0, 7), Verdict::Queued);
         assert_eq!((path.state(), path.waiting()), ("resolving", 2));
         assert_eq!((path.unused_for(10), path.eviction_score(10)), (3, None));
         path.resolve_failed(ticket, false, 10);
@@ -812,7 +812,7 @@ mod tests {
     #[test]
     fn the_unresolved_make_room_first() -> Result<(), ()> {
         let (mut waits, mut usable) = (path(), ready(0)?);
-        assert_eq!(waits.send(1, 100, 59_000), Verdict::Queued);
+        assert_eq!(waits.send(1, 100, 0, 59_000), Verdict::Queued);
         assert_eq!(waits.eviction_score(59_000), Some(IDLE_MS));
         assert_eq!(usable.eviction_score(59_000), Some(59_000));
         // One that failed, too.
@@ -850,13 +850,13 @@ mod tests {
         path.refresh();
         assert_eq!((path.poll(1), path.state()), (None, "old"));
         assert!(path.transmit(2).is_none());
-        assert_eq!(path.send(7, 100, 2), Verdict::Transmit(7));
+        assert_eq!(path.send(7, 100, 0, 2), Verdict::Transmit(7));
         assert!(path.is_wanted());
         let Some(Action::Resolve(ticket)) = path.poll(2) else {
             return Err(());
         };
         // One question at a time.
-        assert_eq!(path.send(8, 100, 3), Verdict::Transmit(8));
+        assert_eq!(path.send(8, 100, 0, 3), Verdict::Transmit(8));
         assert_eq!((path.poll(3), path.deadline()), (None, 4_002));
         assert_eq!(path.eviction_score(3), None);
         assert_eq!(path.handle(), Some(&"ah"));
@@ -870,14 +870,14 @@ mod tests {
     fn an_old_path_outlives_silence() -> Result<(), ()> {
         let mut path = ready(0)?;
         path.refresh();
-        assert_eq!(path.send(7, 100, 2), Verdict::Transmit(7));
+        assert_eq!(path.send(7, 100, 0, 2), Verdict::Transmit(7));
         let Some(Action::Resolve(ticket)) = path.poll(2) else {
             return Err(());
         };
         path.resolve_failed(ticket, false, 10);
-        assert_eq!(path.send(8, 100, 1_009), Verdict::Transmit(8));
+        assert_eq!(path.send(8, 100, 0, 1_009), Verdict::Transmit(8));
         assert_eq!(path.poll(1_009), None);
-        assert_eq!(path.send(8, 100, 1_010), Verdict::Transmit(8));
+        assert_eq!(path.send(8, 100, 0, 1_010), Verdict::Transmit(8));
         let Some(Action::Resolve(again)) = path.poll(1_010) else {
             return Err(());
         };
@@ -889,7 +889,7 @@ mod tests {
 
     /// Refuses the question for an old path that a frame leads to.
     fn refuse(path: &mut TestPath, now: u64) -> Result<(), ()> {
-        assert_eq!(path.send(7, 100, now), Verdict::Transmit(7));
+        assert_eq!(path.send(7, 100, 0, now), Verdict::Transmit(7));
         let Some(Action::Resolve(ticket)) = path.poll(now) else {
             return Err(());
         };
@@ -922,7 +922,7 @@ mod tests {
     #[test]
     fn frames_leave_without_a_question() -> Result<(), ()> {
         let mut path = path();
-        assert_eq!(path.send(1, 100, 0), Verdict::Queued);
+        assert_eq!(path.send(1, 100, 0, 0), Verdict::Queued);
         assert_eq!((path.poll_unasked(0), path.has_question()), (None, true));
         let Some(Action::Resolve(ticket)) = path.poll(1_000) else {
             return Err(());
@@ -943,7 +943,7 @@ mod tests {
     #[test]
     fn frames_that_cannot_be_asked_for_are_given_up() -> Result<(), ()> {
         let mut path = path();
-        assert_eq!(path.send(1, 100, 0), Verdict::Queued);
+        assert_eq!(path.send(1, 100, 0, 0), Verdict::Queued);
         path.give_up();
         let dropped = Some(Action::Drop(1, DropReason::LinkDown));
         assert_eq!(
@@ -962,8 +962,8 @@ mod tests {
     #[test]
     fn frames_wait_for_the_link_no_longer_than_for_an_answer() -> Result<(), ()> {
         let mut path = path();
-        assert_eq!(path.send(1, 100, 5), Verdict::Queued);
-        assert_eq!(path.send(2, 100, 3_000), Verdict::Queued);
+        assert_eq!(path.send(1, 100, 0, 5), Verdict::Queued);
+        assert_eq!(path.send(2, 100, 0, 3_000), Verdict::Queued);
         assert_eq!(path.poll_closed(4 + RESOLVE_MS), None);
         for frame in [1, 2] {
             let dropped = Some(Action::Drop(frame, DropReason::LinkDown));
@@ -978,7 +978,7 @@ mod tests {
     fn a_frame_behind_a_stale_handle_waits_no_longer() -> Result<(), ()> {
         let mut path = ready(0)?;
         path.port_down();
-        assert_eq!(path.send(2, 100, 5), Verdict::Queued);
+        assert_eq!(path.send(2, 100, 0, 5), Verdict::Queued);
         assert_eq!(path.poll_closed(6), Some(Action::Release("ah")));
         assert_eq!(
             (path.poll_closed(6), path.deadline()),
@@ -1012,7 +1012,7 @@ mod tests {
         assert_eq!(path.resolved(second, "second"), None);
         assert_eq!(path.poll(0), Some(Action::Transmit(1)));
         path.refresh();
-        assert_eq!(path.send(2, 100, 1), Verdict::Transmit(2));
+        assert_eq!(path.send(2, 100, 0, 1), Verdict::Transmit(2));
         let Some(Action::Resolve(third)) = path.poll(1) else {
             return Err(());
         };

@@ -257,7 +257,7 @@ proptest! {
         let mut path = TestPath::new(peer, Sequence::new(1), now);
         for (what, ms) in steps {
             match what {
-                0..=3 => tally.verdict(path.send(tally.taken as u64, 100, now)),
+                0..=3 => tally.verdict(path.send(tally.taken as u64, 100, 0, now)),
                 4 => now += ms,
                 5 => if let Some(ticket) = asked.take() {
                     let _ = path.resolved(ticket, 7);

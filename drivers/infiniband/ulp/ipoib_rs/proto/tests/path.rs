@@ -30,6 +30,8 @@ enum Op {
     Room(bool),
     /// Is there a link to ask by from now on?
     Open(bool),
+    /// Do many frames wait for others from now on?
+    Many(bool),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -46,6 +48,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::PortDown),
         2 => any::<bool>().prop_map(Op::Room),
         2 => any::<bool>().prop_map(Op::Open),
+        1 => any::<bool>().prop_map(Op::Many),
     ]
 }
 
@@ -69,6 +72,8 @@ struct Driver {
     due: bool,
     room: bool,
     open: bool,
+    /// Frames that wait for others.
+    all: usize,
 }
 
 impl Driver {
@@ -127,9 +132,12 @@ impl Driver {
             Op::Send(bytes) => {
                 let frame = self.next_frame;
                 self.next_frame += 1;
-                match self.path.send(frame, bytes, self.now) {
+                match self.path.send(frame, bytes, self.all, self.now) {
                     Verdict::Transmit(_) => assert!(self.waiting.is_empty()),
-                    Verdict::Queued => self.waiting.push(frame),
+                    Verdict::Queued => {
+                        self.waiting.push(frame);
+                        assert!(self.all == 0 || self.waiting.len() <= 3);
+                    }
                     Verdict::Drop(back, _) => assert_eq!(back, frame),
                 }
                 assert!(self.waiting.len() <= 4);
@@ -189,6 +197,7 @@ impl Driver {
             Op::PortDown => self.path.port_down(),
             Op::Room(room) => self.room = room,
             Op::Open(open) => self.open = open,
+            Op::Many(many) => self.all = if many { 1_024 } else { 0 },
         }
     }
 }
@@ -211,6 +220,7 @@ proptest! {
             due: false,
             room: true,
             open: true,
+            all: 0,
         };
         for op in &ops {
             driver.apply(op);
