@@ -69,12 +69,7 @@ pub(super) fn attached(
     }
     let failed = made.is_err();
     if let Some(tx) = dev.lock_tx().as_mut() {
-        let destinations = &mut tx.ud.destinations;
-        destinations.attached(mgid, ticket, made, now_ms());
-        if failed && mgid.is_broadcast() {
-            // Polled next, as after every answer.
-            destinations.give_up();
-        }
+        tx.ud.destinations.attached(mgid, ticket, made, now_ms());
     }
     // A member that cannot join anew keeps its carrier: peers that it knows need no group.
     if mgid.is_broadcast() && !failed {

@@ -244,15 +244,6 @@ impl Destinations {
         !self.after_group || !self.is_up() || self.is_ready()
     }
 
-    /// The broadcast group could not be joined: what waits for a path that cannot be asked for is dropped.
-    pub(crate) fn give_up(&mut self) {
-        if !self.may_resolve() {
-            for (_, peer) in self.paths.iter_mut() {
-                peer.path.give_up();
-            }
-        }
-    }
-
     /// Paths may have changed: each is asked for anew when it is used next. Groups that could not be joined are tried
     /// again.
     pub(crate) fn refresh(&mut self) {

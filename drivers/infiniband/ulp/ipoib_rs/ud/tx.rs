@@ -253,12 +253,10 @@ impl UdTx {
             let mut over = false;
             while !over {
                 // Frames of a path that has its answer do not wait for the questions of others.
-                let action = if !open {
-                    path.poll_closed(now)
-                } else if jobs.has_room(asks) {
+                let action = if open && jobs.has_room(asks) {
                     path.poll(now)
                 } else {
-                    path.poll_unasked(now)
+                    path.poll_unasked(open, now)
                 };
                 match action {
                     None => break,

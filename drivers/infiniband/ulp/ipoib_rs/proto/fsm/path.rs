@@ -259,7 +259,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
     /// Event: the address handle is needed, though no frame waits for it. Poll.
     pub fn want(&mut self, now: u64) {
         self.last_used = now;
-        self.expire(now);
+        self.expire(true, now);
         self.wanted = matches!(self.state, State::Idle { .. });
         self.want_anew(now);
     }
@@ -386,13 +386,6 @@ impl<A, W: Waiting + Default> Path<A, W> {
         self.backoff.reset();
     }
 
-    /// Event: no question can be asked, and that may last: frames that wait for one are dropped.
-    pub fn give_up(&mut self) {
-        if matches!(self.state, State::Idle { .. }) {
-            self.flush_with(DropReason::LinkDown);
-        }
-    }
-
     /// Event: the port went down: what waits is dropped.
     pub fn port_down(&mut self) {
         self.invalidate();
@@ -403,13 +396,16 @@ impl<A, W: Waiting + Default> Path<A, W> {
     /// [`Path::transmit`], and when [`Path::deadline`] has come, until it returns `None` or
     /// [`Action::Remove`].
     pub fn poll(&mut self, now: u64) -> Option<Action<A, W::Frame>> {
-        self.poll_unasked(now)
+        self.poll_unasked(true, now)
             .or_else(|| self.ask(now).map(Action::Resolve))
     }
 
-    /// As [`Path::poll`], but without an [`Action::Resolve`]: no more questions may be asked now.
-    pub fn poll_unasked(&mut self, now: u64) -> Option<Action<A, W::Frame>> {
-        self.expire(now);
+    /// As [`Path::poll`], but without an [`Action::Resolve`]: no more questions may be asked now. Frames wait for that for no
+    /// longer than for an answer.
+    ///
+    /// `open` says whether there is a link to ask by. Without one, frames are dropped without a back-off: nobody has refused.
+    pub fn poll_unasked(&mut self, open: bool, now: u64) -> Option<Action<A, W::Frame>> {
+        self.expire(open, now);
         if matches!(self.state, State::Stale(_)) {
             let until = if self.waiting.is_empty() {
                 u64::MAX
@@ -437,15 +433,6 @@ impl<A, W: Waiting + Default> Path<A, W> {
             }
             _ => None,
         }
-    }
-
-    /// As [`Path::poll_unasked`], since there is no link to ask by. Frames wait for the link for no longer than for a turn,
-    /// and are dropped without a back-off then: nobody has refused.
-    pub fn poll_closed(&mut self, now: u64) -> Option<Action<A, W::Frame>> {
-        if now >= self.deadline() {
-            self.give_up();
-        }
-        self.poll_unasked(now)
     }
 
     /// Returns true if [`Path::poll`] is to ask for the path, at once or when a back-off is over.
@@ -480,8 +467,8 @@ impl<A, W: Waiting + Default> Path<A, W> {
         Some(ticket)
     }
 
-    /// Ends the states whose time is over.
-    fn expire(&mut self, now: u64) {
+    /// Ends the states whose time is over, where `open` says whether there is a link.
+    fn expire(&mut self, open: bool, now: u64) {
         if let State::Old {
             request: Some((_, deadline)),
             ..
@@ -496,7 +483,11 @@ impl<A, W: Waiting + Default> Path<A, W> {
             State::Idle { until }
                 if now >= until && !self.waiting.is_empty() && self.flush.is_none() =>
             {
-                self.fail(now);
+                if open {
+                    self.fail(now);
+                } else {
+                    self.flush_with(DropReason::LinkDown);
+                }
             }
             State::Failed { until } if now >= until => {
                 self.state = State::Idle {
@@ -630,17 +621,17 @@ mod tests {
     fn frames_wait_for_a_turn_no_longer_than_for_an_answer() -> Result<(), ()> {
         let mut path = path();
         assert_eq!(path.send(1, 100, 0, 5), Verdict::Queued);
-        assert_eq!(path.poll_unasked(5), None);
+        assert_eq!(path.poll_unasked(true, 5), None);
         // The first one counts.
         assert_eq!(path.send(2, 100, 0, 3_000), Verdict::Queued);
-        assert_eq!(path.poll_unasked(3_000), None);
+        assert_eq!(path.poll_unasked(true, 3_000), None);
         assert_eq!(path.deadline(), 5 + RESOLVE_MS);
-        assert_eq!(path.poll_unasked(4 + RESOLVE_MS), None);
+        assert_eq!(path.poll_unasked(true, 4 + RESOLVE_MS), None);
         for frame in [1, 2] {
             let dropped = Action::Drop(frame, DropReason::NoPath);
-            assert_eq!(path.poll_unasked(5 + RESOLVE_MS), Some(dropped));
+            assert_eq!(path.poll_unasked(true, 5 + RESOLVE_MS), Some(dropped));
         }
-        assert_eq!(path.poll_unasked(5 + RESOLVE_MS), None);
+        assert_eq!(path.poll_unasked(true, 5 + RESOLVE_MS), None);
         // It backs off, and may make room for another path.
         assert_eq!(
             path.send(3, 100, 0, 6 + RESOLVE_MS),
@@ -923,69 +914,70 @@ mod tests {
     fn frames_leave_without_a_question() -> Result<(), ()> {
         let mut path = path();
         assert_eq!(path.send(1, 100, 0, 0), Verdict::Queued);
-        assert_eq!((path.poll_unasked(0), path.has_question()), (None, true));
+        assert_eq!(
+            (path.poll_unasked(true, 0), path.has_question()),
+            (None, true)
+        );
         let Some(Action::Resolve(ticket)) = path.poll(1_000) else {
             return Err(());
         };
         assert!(!path.has_question());
         assert_eq!(path.resolved(ticket, "ah"), None);
-        assert_eq!(path.poll_unasked(1_000), Some(Action::Transmit(1)));
+        assert_eq!(path.poll_unasked(true, 1_000), Some(Action::Transmit(1)));
         path.invalidate();
-        assert_eq!(path.poll_unasked(1_000), Some(Action::Release("ah")));
+        assert_eq!(path.poll_unasked(true, 1_000), Some(Action::Release("ah")));
         resolving(&mut path, 2, 1_000)?;
         let late = path.deadline();
         let dropped = Some(Action::Drop(2, DropReason::NoPath));
-        assert_eq!(path.poll_unasked(late), dropped);
+        assert_eq!(path.poll_unasked(true, late), dropped);
         Ok(())
     }
 
-    /// Frames do not wait for a link that does not come; those of a question that was asked wait for its answer.
+    /// The answer to a question from before the link went still counts, and is waited for no longer than any other.
     #[test]
-    fn frames_that_cannot_be_asked_for_are_given_up() -> Result<(), ()> {
+    fn an_answer_may_come_without_the_link() -> Result<(), ()> {
         let mut path = path();
-        assert_eq!(path.send(1, 100, 0, 0), Verdict::Queued);
-        path.give_up();
-        let dropped = Some(Action::Drop(1, DropReason::LinkDown));
-        assert_eq!(
-            (path.poll_unasked(0), path.poll_unasked(0)),
-            (dropped, None)
-        );
-        let ticket = resolving(&mut path, 2, 0)?;
-        path.give_up();
-        assert_eq!(path.poll_unasked(0), None);
+        let ticket = resolving(&mut path, 1, 0)?;
+        assert_eq!(path.poll_unasked(false, 3_999), None);
         assert_eq!(path.resolved(ticket, "ah"), None);
-        assert_eq!(path.poll_unasked(0), Some(Action::Transmit(2)));
+        assert_eq!(path.poll_unasked(false, 3_999), Some(Action::Transmit(1)));
+        path.invalidate();
+        assert_eq!(path.poll(3_999), Some(Action::Release("ah")));
+        resolving(&mut path, 2, 4_000)?;
+        let dropped = Some(Action::Drop(2, DropReason::NoPath));
+        assert_eq!(path.poll_unasked(false, 8_000), dropped);
+        assert_eq!(path.state(), "failed");
         Ok(())
     }
 
-    /// Nor for one that may come, for longer than for an answer. When it is there, they are asked for at once.
+    /// Frames wait for the link for no longer than for an answer. When it is there, they are asked for at once.
     #[test]
     fn frames_wait_for_the_link_no_longer_than_for_an_answer() -> Result<(), ()> {
         let mut path = path();
         assert_eq!(path.send(1, 100, 0, 5), Verdict::Queued);
         assert_eq!(path.send(2, 100, 0, 3_000), Verdict::Queued);
-        assert_eq!(path.poll_closed(4 + RESOLVE_MS), None);
+        assert_eq!(path.poll_unasked(false, 4 + RESOLVE_MS), None);
         for frame in [1, 2] {
             let dropped = Some(Action::Drop(frame, DropReason::LinkDown));
-            assert_eq!(path.poll_closed(path.deadline()), dropped);
+            assert_eq!(path.poll_unasked(false, path.deadline()), dropped);
         }
-        assert_eq!(path.poll_closed(5 + RESOLVE_MS), None);
+        assert_eq!(path.poll_unasked(false, 5 + RESOLVE_MS), None);
         resolving(&mut path, 3, 5 + RESOLVE_MS).map(|_| ())
     }
 
-    /// Nor does one that came before the handle was released.
+    /// Nor does one wait longer that came before the handle was released.
     #[test]
     fn a_frame_behind_a_stale_handle_waits_no_longer() -> Result<(), ()> {
         let mut path = ready(0)?;
         path.port_down();
         assert_eq!(path.send(2, 100, 0, 5), Verdict::Queued);
-        assert_eq!(path.poll_closed(6), Some(Action::Release("ah")));
+        assert_eq!(path.poll_unasked(false, 6), Some(Action::Release("ah")));
         assert_eq!(
-            (path.poll_closed(6), path.deadline()),
+            (path.poll_unasked(false, 6), path.deadline()),
             (None, 6 + RESOLVE_MS)
         );
         let dropped = Some(Action::Drop(2, DropReason::LinkDown));
-        assert_eq!(path.poll_closed(6 + RESOLVE_MS), dropped);
+        assert_eq!(path.poll_unasked(false, 6 + RESOLVE_MS), dropped);
         Ok(())
     }
 
@@ -994,9 +986,12 @@ mod tests {
     fn a_path_that_was_wanted_goes() {
         let mut path = path();
         path.want(0);
-        assert_eq!((path.poll_closed(59_999), path.deadline()), (None, 60_000));
+        assert_eq!(
+            (path.poll_unasked(false, 59_999), path.deadline()),
+            (None, 60_000)
+        );
         assert!(path.has_question());
-        assert_eq!(path.poll_closed(60_000), Some(Action::Remove));
+        assert_eq!(path.poll_unasked(false, 60_000), Some(Action::Remove));
     }
 
     /// A question from before the change is asked again, whether or not there was an answer before that.
@@ -1039,7 +1034,10 @@ mod tests {
         path.want(1);
         assert!(path.is_wanted());
         // Without the group of the link, or with too many questions, it is not time that brings an answer.
-        assert_eq!((path.poll_unasked(1), path.deadline()), (None, 60_001));
+        assert_eq!(
+            (path.poll_unasked(true, 1), path.deadline()),
+            (None, 60_001)
+        );
         path.port_down();
         assert_eq!(path.poll(1), Some(Action::Release("ah")));
         assert_eq!(path.poll(1), None);

@@ -205,9 +205,20 @@ impl Tally {
 
 type TestPath = Path<u8, Queue<u64, 8>>;
 
-fn poll_path(path: &mut TestPath, now: u64, tally: &mut Tally, asked: &mut Option<Ticket>) {
+fn poll_path(
+    path: &mut TestPath,
+    open: bool,
+    now: u64,
+    tally: &mut Tally,
+    asked: &mut Option<Ticket>,
+) {
     loop {
-        match path.poll(now) {
+        let action = if open {
+            path.poll(now)
+        } else {
+            path.poll_unasked(false, now)
+        };
+        match action {
             Some(path::Action::Transmit(_)) => tally.sent += 1,
             Some(path::Action::Drop(_, reason)) => tally.dropped[reason.index()] += 1,
             Some(path::Action::Resolve(ticket)) => *asked = Some(ticket),
@@ -253,7 +264,7 @@ proptest! {
     #[test]
     fn frames_for_a_path_are_accounted_for(steps in vec((0u8..9, 0u64..6000), 1..200)) {
         let peer = HwAddr::new(Flags::NONE, Qpn::new(9).expect("fits"), group(1).gid());
-        let (mut now, mut tally, mut asked) = (0, Tally::default(), None);
+        let (mut open, mut now, mut tally, mut asked) = (true, 0, Tally::default(), None);
         let mut path = TestPath::new(peer, Sequence::new(1), now);
         for (what, ms) in steps {
             match what {
@@ -268,10 +279,10 @@ proptest! {
                 7 if ms % 3 == 0 => path.port_down(),
                 7 if ms % 3 == 1 => path.invalidate(),
                 7 => path.refresh(),
-                _ => path.give_up(),
+                _ => open = ms % 2 == 0,
             }
             if ms % 4 > 0 {
-                poll_path(&mut path, now, &mut tally, &mut asked);
+                poll_path(&mut path, open, now, &mut tally, &mut asked);
             }
             tally.check(path.waiting());
         }

@@ -85,12 +85,10 @@ impl Driver {
     }
 
     fn next(&mut self) -> Option<Action<u32, u32>> {
-        if !self.open {
-            self.path.poll_closed(self.now)
-        } else if self.room {
+        if self.open && self.room {
             self.path.poll(self.now)
         } else {
-            self.path.poll_unasked(self.now)
+            self.path.poll_unasked(self.open, self.now)
         }
     }
 
