@@ -17,7 +17,7 @@ use kernel::str::CStr;
 use kernel::sync::{Arc, Completion};
 
 use crate::deferred::{DeferredDrop, Reaper};
-use crate::late::Late;
+use crate::flush_time::{FlushTime, Late};
 
 /// As much as a device writes of its firmware's version.
 pub const FIRMWARE_LEN: usize = bindings::IB_FW_VERSION_NAME_MAX as usize;
@@ -249,9 +249,9 @@ impl Device {
         self.attrs().kernel_cap_flags & capability != 0
     }
 
-    /// When it was last found not to flush queue pairs.
-    pub(crate) fn late(&self) -> &Late {
-        &self.hold.late
+    /// Time for its queue pairs to flush, from now on.
+    pub fn flush_time(&self) -> FlushTime<'_> {
+        FlushTime::new(&self.hold.late)
     }
 
     fn attrs(&self) -> &bindings::ib_device_attr {

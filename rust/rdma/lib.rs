@@ -40,7 +40,6 @@ pub mod flush_time;
 pub mod gid;
 pub mod intake;
 pub mod intake_ring;
-mod late;
 mod left;
 pub mod mcast;
 pub mod neighbour;

@@ -171,7 +171,6 @@ const CRATES: &[Layered] = &[
                 "device",
                 "dummy",
                 "flush_time",
-                "late",
                 "left",
                 "recv::received",
                 "recv_chain",

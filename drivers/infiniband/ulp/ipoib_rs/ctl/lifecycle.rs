@@ -11,7 +11,7 @@ use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::rx::{Local, GRH_LEN};
 use ipoib_proto::sizes::Sizes;
 use ipoib_proto::thresholds::Thresholds;
-use ipoib_rdma::{random_psn, send_ring, AhOptions, FlushTime, QpState, SendCompletions, UdQp};
+use ipoib_rdma::{random_psn, send_ring, AhOptions, QpState, SendCompletions, UdQp};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
@@ -329,7 +329,7 @@ impl Verbs {
             rc.stop();
         }
         // RTNL is held: all queue pairs together have the time of one.
-        let mut time = FlushTime::new(this.port.device());
+        let mut time = this.port.device().flush_time();
         self.rx.finish(|rx| {
             if let (Some(tx), Some(completions)) = (tx, completions.as_mut()) {
                 completions.drain(dev, tx.ud.ring.sender(), &mut time);
