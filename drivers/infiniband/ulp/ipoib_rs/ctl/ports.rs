@@ -19,16 +19,24 @@ use crate::base::quota::Quota;
 use crate::base::shared::Shared;
 use crate::ctl::members::Members;
 
+/// The interface that a port gets by itself.
+#[derive(Clone, Copy, PartialEq)]
+enum Own {
+    /// It is to get one.
+    Due,
+    /// It has had it.
+    Had,
+    /// Its device goes: it gets no interface any more, of whatever kind.
+    Never,
+}
+
 /// A port, and its interfaces.
 struct Entry {
     port: Arc<Port>,
     interfaces: KVec<OwnedDevice<Interface>>,
     /// All on its RDMA device.
     members: Arc<Members>,
-    /// True if it has had the interface that it may get by itself.
-    served: bool,
-    /// True if its device goes: it gets no interfaces any more.
-    closed: bool,
+    own: Own,
 }
 
 /// All ports that an interface can use.
@@ -53,7 +61,7 @@ fn interfaces(rtnl: &mut Rtnl) -> impl Iterator<Item = &OwnedDevice<Interface>> 
 /// `ENOMEM`; `ENODEV` if the port is gone.
 pub(crate) fn add(dev: &Device<Interface>, rtnl: &mut Rtnl) -> Result {
     let entry = entry_of(&dev.data().get_ref().port, rtnl).ok_or(ENODEV)?;
-    if entry.closed {
+    if entry.own == Own::Never {
         return Err(ENODEV);
     }
     entry.interfaces.push(dev.get_typed(), GFP_KERNEL)?;
@@ -70,7 +78,9 @@ pub(crate) fn remove(dev: &Device<Interface>, rtnl: &mut Rtnl) -> bool {
     };
     entry.interfaces.retain(|other| !other.is(dev));
     entry.members.remove(dev);
-    entry.served &= !ends;
+    if ends && entry.own == Own::Had {
+        entry.own = Own::Due;
+    }
     ends
 }
 
@@ -86,15 +96,14 @@ pub(crate) fn next_unserved(device: Option<&RdmaDevice>, rtnl: &mut Rtnl) -> Opt
     let selection = params::ports();
     let wanted = |entry: &&mut Entry| {
         let port = &entry.port;
-        !entry.served
-            && !entry.closed
+        entry.own == Own::Due
             && device.is_none_or(|device| port.device().same(device))
             && port
                 .shared()
                 .with_name(|name| selection.has(name, port.number(), port.is_infiniband()))
     };
     let entry = PORTS.get(rtnl).iter_mut().find(wanted)?;
-    entry.served = true;
+    entry.own = Own::Had;
     Some(entry.port.clone())
 }
 
@@ -272,8 +281,7 @@ pub(crate) fn add_ports(
             port,
             interfaces: KVec::new(),
             members: members.clone(),
-            served: false,
-            closed: false,
+            own: Own::Due,
         };
         PORTS.get(&mut Rtnl::lock()).push(entry, GFP_KERNEL)?;
     }
@@ -290,7 +298,7 @@ fn next_orphan(device: &RdmaDevice, rtnl: &mut Rtnl) -> Option<OwnedDevice<Inter
     let of_device = |entry: &Entry| entry.port.device().same(device);
     let mut orphan = None;
     for entry in entries.iter_mut().filter(|entry| of_device(entry)) {
-        entry.closed = true;
+        entry.own = Own::Never;
         orphan = orphan.or_else(|| entry.interfaces.pop());
     }
     if orphan.is_some() {
