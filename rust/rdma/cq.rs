@@ -72,6 +72,10 @@ impl<H: Send + Sync, F: Send + Sync> Told for Waiter<H, F> {
     }
 }
 
+/// A device refuses to report completions by an event.
+#[derive(Debug)]
+pub struct NoEvent;
+
 /// A completion queue.
 ///
 /// A poll of several queues can skip one that is [quiet](ipoib_rings::quiet).
@@ -227,28 +231,29 @@ impl Cq {
     /// which looks whether it [is quiet](Self::is_quiet). If this returns true, poll again: there may be
     /// completions for which no event will come.
     ///
-    /// Calls `refused` if the device refuses. No event will come then, whatever this returns: poll again, but not at once,
-    /// since the device may refuse for ever.
+    /// # Errors
+    ///
+    /// No event will come: poll again, but not at once, since the device may refuse for ever.
     ///
     /// # Context
     ///
     /// Any.
     #[inline]
-    pub fn arm(&self, refused: impl FnOnce()) -> bool {
-        let refused = || {
-            self.quiet.end();
-            refused();
-        };
-        self.quiet.arm(|| self.request(refused))
+    pub fn arm(&self) -> Result<bool, NoEvent> {
+        self.quiet.arm(|| self.request())
     }
 
     /// Requests an event at the next completion, as [`Self::arm`] does, for a poll of this queue alone.
     ///
+    /// # Errors
+    ///
+    /// As [`Self::arm`].
+    ///
     /// # Context
     ///
     /// Any.
     #[inline]
-    pub fn request(&self, refused: impl FnOnce()) -> bool {
+    pub fn request(&self) -> Result<bool, NoEvent> {
         // SAFETY: Owned by the type invariant.
         let ret = unsafe {
             (self.notify)(
@@ -257,7 +262,10 @@ impl Cq {
                     | bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS,
             )
         };
-        ret != 0 && missed(ret, refused)
+        if ret == 0 {
+            return Ok(false);
+        }
+        missed(ret)
     }
 
     /// Takes up to `most` completions, but no more than `wcs` has room for.
@@ -290,14 +298,14 @@ impl Drop for Cq {
     }
 }
 
-/// Returns true if there may be completions that no event will come for, or calls `refused`: the request for an event has
-/// returned `ret`, which is not 0.
+/// The end of a request for an event that has returned `ret`, which is not 0.
 #[cold]
-fn missed(ret: c_int, refused: impl FnOnce()) -> bool {
-    if ret < 0 {
-        refused();
+fn missed(ret: c_int) -> Result<bool, NoEvent> {
+    if ret > 0 {
+        Ok(true)
+    } else {
+        Err(NoEvent)
     }
-    ret > 0
 }
 
 /// The right to poll a completion queue, until it is dropped.

@@ -63,7 +63,7 @@ pub use client::{Client, Found, Registration, Sought};
 pub use cm::{
     CmEvent, CmHandler, CmId, CmTimeouts, Incoming, Listen, Listener, RejectReason, Request,
 };
-pub use cq::{CompletionHandler, Cq};
+pub use cq::{CompletionHandler, Cq, NoEvent};
 pub use deferred::Reaper;
 pub use device::Device;
 pub use event::{Event, EventHandler, EventSink};

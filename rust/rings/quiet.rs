@@ -6,8 +6,8 @@
 //! This loses nothing:
 //!
 //! * Only [`Quiet::arm`] makes a queue quiet, and it does so *before* it asks the device, in full
-//!   order. What follows from that, the event or the answer that completions were missed, comes later
-//!   and ends it. An event that was on its way already may end it too, or not: what it was for is
+//!   order. What follows from that, the event, the answer that completions were missed or the refusal,
+//!   comes later and ends it. An event that was on its way already may end it too, or not: what it was for is
 //!   there when the device is asked.
 //! * The event ends it *before* it schedules the poll. Both that and the end of a poll change NAPI's
 //!   state in full order: a poll that begins later, or one more if one is running, finds the queue
@@ -28,10 +28,15 @@ use crate::sync::AtomicBool;
 ///
 /// let queue = Quiet::new();
 /// // The device has nothing now, and will tell.
-/// assert!(!queue.arm(|| false) && queue.get());
+/// assert_eq!(queue.arm(|| Ok::<_, ()>(false)), Ok(false));
+/// assert!(queue.get());
 /// queue.end();
 /// // The device has something that no event will come for: poll again.
-/// assert!(queue.arm(|| true) && !queue.get());
+/// assert_eq!(queue.arm(|| Ok::<_, ()>(true)), Ok(true));
+/// assert!(!queue.get());
+/// // The device will not tell.
+/// assert_eq!(queue.arm(|| Err(())), Err(()));
+/// assert!(!queue.get());
 /// ```
 ///
 /// # Invariants
@@ -60,18 +65,24 @@ impl Quiet {
 
     /// Asks for an event by `notify`, unless one is being waited for. `notify` says whether there may
     /// be completions that no event will come for; this says so to the caller, who has to poll again.
+    ///
+    /// # Errors
+    ///
+    /// Those of `notify`: no event will come.
     // For every poll; left to itself, the compiler calls it, for one that is quiet as well.
     #[inline(always)]
-    pub fn arm(&self, notify: impl FnOnce() -> bool) -> bool {
+    pub fn arm<E>(&self, notify: impl FnOnce() -> Result<bool, E>) -> Result<bool, E> {
         // INVARIANT: If it is so already, another has asked or will; otherwise we do.
         if self.get() || self.0.replace_full(false, true).is_err() {
-            return false;
+            return Ok(false);
         }
-        let again = notify();
-        if again {
-            self.end();
+        match notify() {
+            Ok(false) => Ok(false),
+            again => {
+                self.end();
+                again
+            }
         }
-        again
     }
 }
 

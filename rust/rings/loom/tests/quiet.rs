@@ -14,6 +14,8 @@ use loom::thread;
 struct Queue {
     completions: u32,
     armed: bool,
+    /// Requests for an event that it refuses.
+    refusals: u32,
 }
 
 struct Host {
@@ -57,10 +59,15 @@ impl Host {
         }
         let again = self.quiet.arm(|| {
             let mut queue = self.queue.lock().unwrap();
+            if queue.refusals > 0 {
+                queue.refusals -= 1;
+                return Err(());
+            }
             queue.armed = true;
-            queue.completions > 0
+            Ok(queue.completions > 0)
         });
-        if again {
+        // At once, or later if it was refused.
+        if again != Ok(false) {
             self.scheduled.swap_full(true);
         }
     }
@@ -92,6 +99,27 @@ fn nothing_is_left_behind() {
             host.poll();
         }
         assert_eq!(host.taken.get(), COMPLETIONS);
+    });
+}
+
+/// A completion comes while the device refuses events.
+#[test]
+fn a_refusal_leaves_nothing_behind() {
+    loom::model(|| {
+        let host = Arc::new(Host::new());
+        host.queue.lock().unwrap().refusals = 1;
+        host.scheduled.set(true);
+        let device = {
+            let host = host.clone();
+            thread::spawn(move || host.complete())
+        };
+        host.poll();
+        host.poll();
+        device.join().unwrap();
+        for _ in 0..2 {
+            host.poll();
+        }
+        assert_eq!(host.taken.get(), 1);
     });
 }
 

@@ -4,7 +4,8 @@
 
 use ipoib_netdev::device::OwnedDevice;
 use ipoib_netdev::napi::Source;
-use ipoib_rdma::Cq;
+use ipoib_rdma::{Cq, NoEvent};
+use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::base::interface::Interface;
@@ -20,11 +21,16 @@ impl Source for Events {
     // For every poll, at its end.
     #[inline(always)]
     fn arm(&self) -> bool {
-        let refused = || Interface::poll_later(&self.dev);
+        let again = |armed: Result<bool, NoEvent>| {
+            armed.unwrap_or_else(|_| {
+                Interface::poll_later(&self.dev);
+                false
+            })
+        };
         match &self.connections {
-            Some(connections) => self.datagrams.arm(refused) | connections.arm(refused),
+            Some(connections) => again(self.datagrams.arm()) | again(connections.arm()),
             // Its poll looks at no other.
-            None => self.datagrams.request(refused),
+            None => again(self.datagrams.request()),
         }
     }
 }
