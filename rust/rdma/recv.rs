@@ -388,8 +388,14 @@ impl<const LEAD: usize> RecvRing<LEAD> {
         !self.buffers.qp.recv_cq().is_quiet() || !self.buffers.chain.is_empty()
     }
 
-    /// Takes up to `budget` completions, or as many as one call can, and passes their datagrams to `to`. Returns the
-    /// number of completions, which counts against the NAPI budget.
+    /// The most completions that one call of [`Self::poll`] takes: there may be more if it has taken as many.
+    #[inline]
+    pub fn batch(&self) -> usize {
+        self.wcs.len()
+    }
+
+    /// Takes up to `budget` completions, but no more than a [batch](Self::batch), and passes their datagrams to `to`.
+    /// Returns the number of completions, which counts against the NAPI budget.
     // The one caller has saved all registers already.
     #[inline(always)]
     pub fn poll(

@@ -201,6 +201,7 @@ mod cases {
         }
         assert!(bed.fake.begin().is_err());
         let half = SLOTS as usize / 2;
+        assert_eq!(bed.ring.batch(), half);
         for polls in 1..=2 {
             let done = bed.ring.poll_sleeping(|received| {
                 let first = received.buf.bytes().first().copied();

@@ -12,7 +12,7 @@ use ipoib_proto::drop::DropReason;
 use ipoib_proto::rx::{
     self, classify, classify_known, Destination, Local, Network, Route, RxMeta, PAYLOAD_OFFSET,
 };
-use ipoib_proto::turn::Turn;
+use ipoib_proto::turn::{self, Turn};
 use ipoib_rdma::{Completion, FlushTime, Lane, NetworkHeader, Receive};
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -187,7 +187,7 @@ impl RxPoll {
         shares.used(first, second)
     }
 
-    /// Takes datagrams off the ring.
+    /// Takes datagrams off the ring. Says how much of the budget that has used.
     // Its callers have saved all registers already.
     #[inline(always)]
     fn poll_datagrams(&mut self, context: &Context<'_>, budget: usize) -> usize {
@@ -221,7 +221,7 @@ impl RxPoll {
                 Interface::poll_later(dev);
             }
         }
-        done
+        turn::charge(budget, ring.batch(), done)
     }
 
     /// The receiving side of connections, in connected mode.

@@ -18,6 +18,7 @@ use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::rc::{self, ExtendedMessage};
 use ipoib_proto::rx::source_in_subnet;
+use ipoib_proto::turn;
 use ipoib_rdma::{IntakeRing, Lane, QpKey, RcReceived};
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
@@ -279,11 +280,7 @@ impl RcRx {
             let entries = self.ring.cq_entries();
             self.passes.polled(n as u32, n < most, entries);
         }
-        if n == most {
-            // There may be more, whatever the budget is.
-            return budget;
-        }
-        n
+        turn::charge(budget, IntakeRing::BATCH, n)
     }
 
     /// Drops what was received and not polled, as the interface goes down: nothing is posted again.

@@ -41,19 +41,30 @@ impl Shares {
         self.first
     }
 
-    /// Frames that the second one may receive after the first has received `had`.
-    pub const fn second(&self, had: usize) -> usize {
-        self.budget.saturating_sub(had)
+    /// Frames that the second one may receive after the first has used `first` of its share.
+    pub const fn second(&self, first: usize) -> usize {
+        self.budget.saturating_sub(first)
     }
 
-    /// Budget that the poll reports as used, after the first source has received `had` and the second one
-    /// used `second` of its share: all of it if the first may have more, so that there is another poll.
-    pub const fn used(&self, had: usize, second: usize) -> usize {
-        if had >= self.first {
+    /// Budget that the poll reports as used, after the sources have used `first` and `second` of their shares: all of it
+    /// if the first may have more, so that there is another poll.
+    pub const fn used(&self, first: usize, second: usize) -> usize {
+        if first >= self.first {
             self.budget
         } else {
-            had.saturating_add(second)
+            first.saturating_add(second)
         }
+    }
+}
+
+/// Budget that a source reports as used which has received `had` frames, of the `batch` that it takes at a time: all of
+/// it if there may be more, so that there is another poll.
+#[inline]
+pub const fn charge(budget: usize, batch: usize, had: usize) -> usize {
+    if had >= batch {
+        budget
+    } else {
+        had
     }
 }
 
@@ -62,15 +73,20 @@ impl Shares {
 mod tests {
     use super::*;
 
-    /// Frames that wait at either source; `u32::MAX` does not become less.
-    fn poll(turn: &mut Turn, budget: usize, waiting: &mut [u32; 2]) -> ([usize; 2], usize) {
+    /// Frames that wait at either source, which takes up to `batch` at a time; `u32::MAX` does not become less. Returns
+    /// what they have used of their shares, and what the poll has.
+    fn poll(
+        turn: &mut Turn,
+        (budget, batch): (usize, usize),
+        waiting: &mut [u32; 2],
+    ) -> ([usize; 2], usize) {
         let mut take = |at: usize, most: usize| {
             let left = &mut waiting[at];
-            let had = most.min(*left as usize);
+            let had = most.min(batch).min(*left as usize);
             if *left != u32::MAX {
                 *left -= had as u32;
             }
-            had
+            charge(most, batch, had)
         };
         let shares = turn.share(budget);
         let first = take(0, shares.first());
@@ -84,7 +100,7 @@ mod tests {
             let mut turn = Turn::new();
             let mut had = [0; 2];
             for _ in 0..100 {
-                let (both, used) = poll(&mut turn, budget, &mut [u32::MAX; 2]);
+                let (both, used) = poll(&mut turn, (budget, 64), &mut [u32::MAX; 2]);
                 assert!(both[0] + both[1] == budget && used == budget);
                 had[0] += both[0];
                 had[1] += both[1];
@@ -96,12 +112,12 @@ mod tests {
     /// A poll that has used less than its budget is not called again.
     #[test]
     fn nothing_is_left_when_a_poll_is_the_last() {
-        for budget in 1..6 {
+        for (budget, batch) in (1..6).flat_map(|budget| [1, 2, 64].map(|batch| (budget, batch))) {
             for start in 0..64 {
                 let mut turn = Turn::new();
                 let mut waiting = [start % 8, start / 8];
                 let mut polls = 0;
-                while poll(&mut turn, budget, &mut waiting).1 == budget {
+                while poll(&mut turn, (budget, batch), &mut waiting).1 == budget {
                     polls += 1;
                     assert!(polls < 64);
                 }
