@@ -86,4 +86,4 @@ pub use sa::{
     GroupRecord, Join, JoinRequest, JoinState, MemberKind, Notify, PathQuery, PathRecord,
     PathRequest, SaClient,
 };
-pub use send::{send_ring, Drained, Reaped, Refusal, SendCompletions, SendReport, Sender};
+pub use send::{send_ring, Drained, Lso, Reaped, Refusal, SendCompletions, SendReport, Sender};

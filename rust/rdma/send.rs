@@ -64,16 +64,16 @@ const MAX_HEADERS: usize = 4 + 60 + 60;
 #[derive(Clone, Copy)]
 struct Work {
     checksum: bool,
-    segments: Option<Large>,
+    segments: Option<Lso>,
 }
 
-/// How a frame is to be segmented.
+/// How a device segments a super-frame of TCP (large send offload).
 #[derive(Clone, Copy)]
-struct Large {
-    /// Bytes in front of its data that each segment begins with.
-    headers: u32,
-    /// Bytes of its data in each segment but the last.
-    mss: u32,
+pub struct Lso {
+    /// Bytes in front of its payload that each segment begins with.
+    pub headers: u32,
+    /// Bytes of its payload in each segment but the last.
+    pub size: u32,
 }
 
 /// The half of a send ring that posts.
@@ -232,13 +232,14 @@ impl Sender {
         self.post_any(skb, work, ah, qpn)
     }
 
-    /// Adds a super-frame of TCP, which the device segments: the first `headers` bytes are the headers that all
-    /// segments get. They are taken off the frame, so that its length is that of the payload.
+    /// Adds a super-frame of TCP whose checksum is yet to be made, which the device segments as `lso` says. The headers
+    /// are taken off the frame, so that its length is that of the payload. The caller has looked at what the frame is; it
+    /// is not checked again.
     ///
     /// # Errors
     ///
-    /// Those of [`Self::post`], and `EINVAL` if the queue pair does not segment, if it is no super-frame of TCP whose
-    /// checksum is yet to be made, or if there are no such headers with payload behind them.
+    /// Those of [`Self::post`], and `EINVAL` if the queue pair does not segment, or if there are no such headers with
+    /// payload behind them.
     ///
     /// # Context
     ///
@@ -247,27 +248,27 @@ impl Sender {
     pub fn post_large(
         &mut self,
         mut skb: TxSkb,
-        headers: usize,
+        lso: Lso,
         ah: &Arc<Ah>,
         qpn: u32,
     ) -> core::result::Result<(), (TxSkb, Error)> {
-        let segments = skb.tcp_segments().filter(|_| self.offloads.segments);
-        let Some(segments) = segments else {
-            return Err((skb, EINVAL));
-        };
-        let possible =
-            (1..=MAX_HEADERS).contains(&headers) && headers <= skb.headlen() && headers < skb.len();
+        let headers = lso.headers as usize;
+        let possible = self.offloads.segments
+            && (1..=MAX_HEADERS).contains(&headers)
+            && headers <= skb.headlen()
+            && headers < skb.len();
+        debug_assert!(
+            !possible
+                || skb
+                    .tcp_segments()
+                    .is_some_and(|s| s.size == lso.size as usize)
+        );
         if !possible || skb.pull(headers).is_err() {
             return Err((skb, EINVAL));
         }
-        let large = Large {
-            headers: headers as u32,
-            mss: segments.size as u32,
-        };
-        // It has a checksum that is yet to be made, or it would be no such frame.
         let work = Work {
             checksum: true,
-            segments: Some(large),
+            segments: Some(lso),
         };
         self.post_any(skb, work, ah, qpn)
     }
@@ -365,12 +366,12 @@ impl Sender {
         if work.checksum {
             wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_IP_CSUM as c_int;
         }
-        if let Some(Large { headers, mss }) = work.segments {
+        if let Some(Lso { headers, size }) = work.segments {
             wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_LSO;
             // They were taken off the front. The head may have moved since, and they with it.
             wr.header = skb.front().wrapping_sub(headers as usize).cast_mut().cast();
             wr.hlen = headers as c_int;
-            wr.mss = mss as c_int;
+            wr.mss = size as c_int;
         }
         let slot = ring.slot(head);
         // SAFETY: Slot `head` is empty and ours by the type invariant, since the ring is not full.

@@ -29,7 +29,7 @@ use crate::rc::ring::RcRing;
 use crate::rc::table::{Found, Job, Place, Wanted};
 use crate::rc::tx::{keep_waiting, Fate, RcTx, Route};
 use crate::ud::paths::Channels;
-use crate::ud::ring::UdRing;
+use crate::ud::ring::{Kind, UdRing};
 
 impl Tx {
     /// Sends a frame as the stack gave it, in connected mode.
@@ -262,7 +262,8 @@ impl Tx {
             return self.ud.ring.drop(dev, skb, DropReason::Runt);
         }
         if self.ud.fits(&address, skb.len()) {
-            self.datagram(dev, address, skb);
+            let kind = Kind::of(&skb);
+            self.datagram(dev, address, skb, kind);
         } else if address.is_multicast() {
             self.send_fragments(dev, address, skb);
         } else {
@@ -323,7 +324,10 @@ impl Tx {
         for part in fragments {
             let header = part.header.as_bytes();
             match skb.copy_part(Header::LEN, header, part.offset, part.len) {
-                Ok(part) => self.datagram(dev, address, part),
+                Ok(part) => {
+                    let kind = Kind::of(&part);
+                    self.datagram(dev, address, part, kind);
+                }
                 Err(_) => {
                     self.count_cut(0, pieces);
                     return self.ud.ring.drop(dev, skb, DropReason::NoMemory);
@@ -516,7 +520,8 @@ impl Tx {
         if let Ok(skb) = TxSkb::new(&challenge.encode()) {
             self.ud.ring.counters().rc_tx.challenges.add(1);
             // Without its flags, the peer gets no number in it.
-            self.datagram(dev, rc.id.peer, skb);
+            let kind = Kind::of(&skb);
+            self.datagram(dev, rc.id.peer, skb, kind);
         }
     }
 

@@ -76,14 +76,20 @@ impl Tx {
             return self.refuse(dev, skb, DropReason::Runt);
         }
         self.ud.ring.count_partial(kind);
-        self.datagram(dev, address, skb);
+        self.datagram(dev, address, skb, kind);
         Taken::TAKEN
     }
 
-    /// Sends a frame that begins with the wire's header and is not too long, by UD: for those that are not as hot.
+    /// Sends a frame of a `kind`, which begins with the wire's header and is not too long, by UD: for those that are not as
+    /// hot.
     #[inline(never)]
-    pub(super) fn datagram(&mut self, dev: &Device<Interface>, address: HwAddr, skb: TxSkb) {
-        let kind = Kind::of(&skb);
+    pub(super) fn datagram(
+        &mut self,
+        dev: &Device<Interface>,
+        address: HwAddr,
+        skb: TxSkb,
+        kind: Kind,
+    ) {
         if self.ud.datagram(dev, address, skb, kind) {
             Interface::queue(dev, Work::Paths, 0);
         }

@@ -13,7 +13,7 @@ use ipoib_proto::lso;
 use ipoib_proto::seq::Sequence;
 use ipoib_proto::subnet;
 use ipoib_proto::thresholds::Thresholds;
-use ipoib_rdma::{Ah, Refusal, Route, Sender};
+use ipoib_rdma::{Ah, Lso, Refusal, Route, Sender};
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
@@ -46,36 +46,26 @@ pub(crate) struct UdRing {
     too_big: Unanswered<(TxSkb, u32)>,
 }
 
-/// A frame that is no super-frame.
-pub(crate) struct Small {
-    pub(crate) skb: TxSkb,
-    /// It has a checksum that is yet to be made.
-    pub(crate) checksum: bool,
-}
-
-/// A super-frame.
-pub(crate) struct Large {
-    pub(crate) skb: TxSkb,
-    /// Bytes in front of its payload.
-    pub(crate) headers: usize,
-}
-
 /// Work on a frame that is left to the device.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
-    /// It is a super-frame with so many bytes of headers, to be segmented.
-    Large { headers: usize },
+    /// It is a super-frame, to be segmented.
+    Large(Lso),
     /// It is no super-frame; with `checksum`, the device completes that.
     Small { checksum: bool },
 }
 
 impl Kind {
     /// Looks at what a frame that begins with our header still lacks. The ring refuses a super-frame that no device can
-    /// segment.
+    /// segment: one without headers.
     pub(crate) fn of(skb: &TxSkb) -> Self {
         if skb.is_gso() {
-            let headers = lso::headers_len(skb.linear()).unwrap_or(0);
-            return Self::Large { headers };
+            let segments = skb.tcp_segments();
+            let headers = segments.and_then(|_| lso::headers_len(skb.linear()));
+            return Self::Large(Lso {
+                headers: headers.unwrap_or(0) as u32,
+                size: segments.map_or(0, |segments| segments.size as u32),
+            });
         }
         Self::Small {
             checksum: skb.needs_checksum(),
@@ -162,8 +152,8 @@ impl UdRing {
     pub(crate) fn kind(&self, skb: &TxSkb, max: usize) -> Option<Kind> {
         let offloads = self.sender.offloads();
         if skb.is_gso() {
-            let headers = self.segmentable(skb, max)?;
-            return (offloads.checksums && offloads.segments).then_some(Kind::Large { headers });
+            let lso = self.segmentable(skb, max)?;
+            return (offloads.checksums && offloads.segments).then_some(Kind::Large(lso));
         }
         let checksum = skb.needs_checksum();
         let fits = skb.len() <= ADDR_LEN.wrapping_add(max);
@@ -174,20 +164,24 @@ impl UdRing {
     #[inline]
     pub(crate) fn count_partial(&self, kind: Kind) {
         match kind {
-            Kind::Large { .. } => self.counters.tx.large.add(1),
+            Kind::Large(_) => self.counters.tx.large.add(1),
             Kind::Small { checksum: true } => {}
             Kind::Small { checksum: false } => return,
         }
         self.counters.tx.partial.add(1);
     }
 
-    /// Returns how long the headers of a super-frame as the stack gave it are, if the device can segment it, and the
-    /// segments are no longer than `max`.
+    /// Returns how the device is to segment a super-frame as the stack gave it, if it can do that, and the segments are no
+    /// longer than `max`.
     #[inline(never)]
-    fn segmentable(&self, skb: &TxSkb, max: usize) -> Option<usize> {
+    fn segmentable(&self, skb: &TxSkb, max: usize) -> Option<Lso> {
         let TcpSegments { size, pieces } = skb.tcp_segments()?;
         let head = skb.linear().get(ADDR_LEN..)?;
-        lso::segmentable(head, size, max).filter(|_| pieces <= self.sender.max_sge())
+        let headers = lso::segmentable(head, size, max)?;
+        (pieces <= self.sender.max_sge()).then_some(Lso {
+            headers: headers as u32,
+            size: size as u32,
+        })
     }
 
     /// Lets the stack transmit again, if there is room on this ring.
@@ -202,25 +196,20 @@ impl UdRing {
         self.completions.wake();
     }
 
-    /// Puts a frame on the ring and rings the doorbell unless more follow.
-    #[inline(never)]
-    pub(crate) fn send(&mut self, dev: &Device<Interface>, skb: TxSkb, ah: &Arc<Ah>, qpn: u32) {
-        match Kind::of(&skb) {
-            Kind::Large { headers } => self.send_large(dev, Large { skb, headers }, ah, qpn),
-            Kind::Small { checksum } => self.send_small(dev, Small { skb, checksum }, ah, qpn),
-        }
-    }
-
-    /// [`Self::send`] for a frame that is no super-frame.
+    /// Puts a frame of a `kind` on the ring, for a queue pair at an address, and rings the doorbell unless more follow.
+    // For nearly every frame; left to itself, the compiler calls it.
     #[inline(always)]
-    pub(crate) fn send_small(
+    pub(crate) fn send(
         &mut self,
         dev: &Device<Interface>,
-        frame: Small,
-        ah: &Arc<Ah>,
-        qpn: u32,
+        skb: TxSkb,
+        kind: Kind,
+        (ah, qpn): (&Arc<Ah>, u32),
     ) {
-        let Small { skb, checksum } = frame;
+        let checksum = match kind {
+            Kind::Large(lso) => return self.send_large(dev, skb, lso, (ah, qpn)),
+            Kind::Small { checksum } => checksum,
+        };
         // A frame is never longer than `max_len`.
         let len = skb.len() as u32;
         if let Err((skb, error)) = self.sender.post(skb, checksum, ah, qpn) {
@@ -229,19 +218,30 @@ impl UdRing {
         self.sent(dev, len);
     }
 
-    /// Puts a super-frame that the device segments on the ring. It is accounted without its headers.
+    /// [`Self::send`] for a frame that has waited.
     #[inline(never)]
-    pub(crate) fn send_large(
+    pub(crate) fn send_waiting(
         &mut self,
         dev: &Device<Interface>,
-        frame: Large,
-        ah: &Arc<Ah>,
-        qpn: u32,
+        skb: TxSkb,
+        to: (&Arc<Ah>, u32),
     ) {
-        let Large { skb, headers } = frame;
+        let kind = Kind::of(&skb);
+        self.send(dev, skb, kind, to);
+    }
+
+    /// Puts a super-frame that the device segments on the ring. It is accounted without its headers.
+    #[inline(never)]
+    fn send_large(
+        &mut self,
+        dev: &Device<Interface>,
+        skb: TxSkb,
+        lso: Lso,
+        (ah, qpn): (&Arc<Ah>, u32),
+    ) {
         // A frame is never longer than 64 KiB.
-        let len = skb.len().saturating_sub(headers) as u32;
-        match self.sender.post_large(skb, headers, ah, qpn) {
+        let len = (skb.len() as u32).saturating_sub(lso.headers);
+        match self.sender.post_large(skb, lso, ah, qpn) {
             Ok(()) => self.sent(dev, len),
             Err((skb, error)) => self.drop(dev, skb, refusal(error)),
         }

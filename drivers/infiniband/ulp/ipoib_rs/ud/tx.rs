@@ -21,7 +21,7 @@ use kernel::sync::Arc;
 
 use crate::base::interface::Interface;
 use crate::ud::paths::{trace_path, Destinations, Job, Jobs, Path};
-use crate::ud::ring::{is_within, path_mtu, Kind, Large, Small, UdRing};
+use crate::ud::ring::{is_within, path_mtu, Kind, UdRing};
 
 /// The datagram half of a transmit queue, which the transmit lock protects.
 pub(crate) struct UdTx {
@@ -75,29 +75,24 @@ impl UdTx {
     ) -> bool {
         let Self { destinations, ring } = self;
         let now = now_ms();
-        if !address.is_multicast() {
-            match destinations.peer(&address, now) {
-                Some(peer) => match kind {
-                    Kind::Large { headers } => {
-                        let frame = Large { skb, headers };
-                        ring.send_large(dev, frame, peer.ah, address.qpn().get());
-                    }
-                    Kind::Small { checksum } => {
-                        ring.number(&mut skb, &address, peer.sequence);
-                        let frame = Small { skb, checksum };
-                        ring.send_small(dev, frame, peer.ah, address.qpn().get());
-                    }
-                },
-                None => return self.send_to_peer(dev, address, skb, now),
+        let to = if !address.is_multicast() {
+            let Some(peer) = destinations.peer(&address, now) else {
+                return self.send_to_peer(dev, address, skb, now);
+            };
+            if let Kind::Small { .. } = kind {
+                ring.number(&mut skb, &address, peer.sequence);
             }
+            (peer.ah, address.qpn().get())
         } else if let Some(mgid) = destinations.group_of(&address) {
-            match destinations.group(&mgid, now) {
-                Some(ah) => ring.send(dev, skb, ah, MULTICAST_QPN),
-                None => return self.send_to_group(dev, &mgid, skb, now),
-            }
+            let Some(ah) = destinations.group(&mgid, now) else {
+                return self.send_to_group(dev, &mgid, skb, now);
+            };
+            (ah, MULTICAST_QPN)
         } else {
             ring.drop(dev, skb, DropReason::BadAddress);
-        }
+            return false;
+        };
+        ring.send(dev, skb, kind, to);
         false
     }
 
@@ -162,7 +157,7 @@ impl UdTx {
     /// Sends to a group that is joined.
     fn multicast(&mut self, dev: &Device<Interface>, mgid: &Mgid, skb: TxSkb) {
         match self.destinations.groups.handle(mgid) {
-            Some(ah) => self.ring.send(dev, skb, ah, MULTICAST_QPN),
+            Some(ah) => self.ring.send_waiting(dev, skb, (ah, MULTICAST_QPN)),
             None => self.ring.drop(dev, skb, DropReason::NoGroup),
         }
     }
@@ -311,6 +306,6 @@ fn transmit(
     if !skb.is_gso() {
         ring.number(&mut skb, address, path.sequence());
     }
-    ring.send(dev, skb, &ah, address.qpn().get());
+    ring.send_waiting(dev, skb, (&ah, address.qpn().get()));
     false
 }
