@@ -60,37 +60,28 @@ pub(crate) unsafe fn fragments(
     Ok((pool, frags))
 }
 
-/// Takes a fragment of the page that is being cut up.
-///
-/// # Safety
-///
-/// Some must be left of it.
-#[inline(always)]
-pub(crate) unsafe fn take(frags: &mut bindings::ipoib_rs_frags) -> NonNull<u8> {
-    let va: *mut u8 = frags.next.cast();
-    // SAFETY: `next` points into a page while fragments are left, as they are by this function's requirements. The first
-    // spares callers the check of an `Option`.
-    let va = unsafe {
-        core::hint::assert_unchecked(!va.is_null());
-        NonNull::new_unchecked(va)
-    };
-    frags.next = frags.next.wrapping_byte_add(frags.size as usize);
-    va
-}
-
 /// Takes a fragment, of a new page if nothing is left of the last one. None: there is no memory.
 ///
 /// # Safety
 ///
-/// `frags` must be those of a valid pool, which nobody else uses meanwhile. Softirqs must be disabled.
+/// `frags` must be those of a valid pool, which nobody else uses meanwhile. To `sleep` for memory, the caller must be in
+/// process context; otherwise softirqs must be disabled.
 #[inline(always)]
-pub(crate) unsafe fn next(frags: &mut bindings::ipoib_rs_frags) -> Option<NonNull<u8>> {
+pub(crate) unsafe fn next(
+    frags: &mut bindings::ipoib_rs_frags,
+    sleep: bool,
+) -> Option<NonNull<u8>> {
     if frags.next == frags.end {
         // SAFETY: By this function's requirements.
-        return NonNull::new(unsafe { bindings::ipoib_rs_frags_begin(frags, false) }.cast());
+        return NonNull::new(unsafe { bindings::ipoib_rs_frags_begin(frags, sleep) }.cast());
     }
-    // SAFETY: Some are left.
-    Some(unsafe { take(frags) })
+    let va: *mut u8 = frags.next.cast();
+    frags.next = frags.next.wrapping_byte_add(frags.size as usize);
+    // SAFETY: `next` points into a page while fragments are left. The first spares callers the check of the `Option`.
+    unsafe {
+        core::hint::assert_unchecked(!va.is_null());
+        Some(NonNull::new_unchecked(va))
+    }
 }
 
 /// Builds an skb around a fragment of `size` bytes, which owns it then: its data are what lies from `at` up to `end` in
@@ -225,14 +216,14 @@ impl<const LEAD: usize> PagePool<LEAD> {
     /// pool that is bound to another NAPI instance.
     #[inline]
     pub fn alloc(&mut self, context: &Context<'_>) -> Option<RxBuf<LEAD>> {
-        if self.frags.next == self.frags.end {
-            return if self.pool.serves(context) {
-                self.begin_page(false)
-            } else {
-                None
-            };
+        if self.frags.next == self.frags.end && !self.pool.serves(context) {
+            return None;
         }
-        Some(self.take())
+        // SAFETY: A poll runs. The pool is valid, and `&mut self` makes us its only user but for the softirqs of its
+        // instance, whose poll this is if there is one, or nothing is taken from it.
+        let va = unsafe { next(&mut self.frags, false) };
+        // INVARIANT: It was taken from `frags`.
+        va.map(|va| RxBuf { va })
     }
 
     /// Allocates an empty buffer; may sleep for memory, None if there is none even so. A pool that is bound
@@ -243,30 +234,10 @@ impl<const LEAD: usize> PagePool<LEAD> {
     /// Process context; may sleep.
     pub fn alloc_sleeping(&mut self) -> Option<RxBuf<LEAD>> {
         self.pool.unbind();
-        if self.frags.next == self.frags.end {
-            return self.begin_page(true);
-        }
-        Some(self.take())
-    }
-
-    /// Begins to cut up a new page, when nothing is left of the last one, and takes a fragment of it. The caller may
-    /// allocate from the pool.
-    #[inline(never)]
-    fn begin_page(&mut self, sleep: bool) -> Option<RxBuf<LEAD>> {
-        // SAFETY: The pool is valid, and `&mut self` makes us its only user but for the softirqs of its
-        // instance, whose poll runs if there is one.
-        let va = unsafe { bindings::ipoib_rs_frags_begin(&raw mut self.frags, sleep) };
+        // SAFETY: Process context. The pool is valid, and `&mut self` makes us its only user, as it is not bound.
+        let va = unsafe { next(&mut self.frags, true) };
         // INVARIANT: It was taken from `frags`.
-        NonNull::new(va.cast()).map(|va| RxBuf { va })
-    }
-
-    /// Takes a fragment. The caller has checked that some are left.
-    #[inline(always)]
-    fn take(&mut self) -> RxBuf<LEAD> {
-        // SAFETY: As the caller has checked.
-        let va = unsafe { take(&mut self.frags) };
-        // INVARIANT: It was `frags`', and is not any more.
-        RxBuf { va }
+        va.map(|va| RxBuf { va })
     }
 
     /// Says that the device has put `len` bytes into a buffer.
