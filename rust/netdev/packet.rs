@@ -84,30 +84,8 @@ impl Packet {
         (self.link >> bindings::IPOIB_RS_LINK_STRIP) as u16
     }
 
-    /// Describes the packet to the stack, but for how to segment it, in an skb whose data begin with it, `at`
-    /// bytes behind the skb's head.
-    ///
-    /// # Safety
-    ///
-    /// `skb` must be the caller's, and valid.
-    #[inline(always)]
-    pub(crate) unsafe fn describe(&self, skb: *mut bindings::sk_buff, at: u16) {
-        // SAFETY: By this function's requirements; every view of the unions holds integers only.
-        let headers = unsafe { (*skb).__bindgen_anon_4.headers.as_mut() };
-        headers.network_header = at;
-        headers.protocol = (self.link >> bindings::IPOIB_RS_LINK_PROTOCOL) as u16;
-        if self.csum_start() == 0 {
-            return;
-        }
-        let start = at.wrapping_add(self.csum_start());
-        headers.set_ip_summed(bindings::CHECKSUM_PARTIAL as u8);
-        headers.__bindgen_anon_1.__bindgen_anon_1.csum_start = start;
-        headers.__bindgen_anon_1.__bindgen_anon_1.csum_offset = self.csum_offset();
-        // Segmentation looks for the transport header, which is there.
-        headers.transport_header = start;
-    }
-
     /// In host order.
+    #[inline(always)]
     pub(crate) fn protocol(&self) -> u16 {
         u16::from_be((self.link >> bindings::IPOIB_RS_LINK_PROTOCOL) as u16)
     }

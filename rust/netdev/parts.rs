@@ -299,11 +299,10 @@ impl PartsPool {
         // INVARIANT: The old head is the skb's, and the new one as long.
         parts.0.va[0] = new.as_ptr().cast();
         let raw = skb.as_ptr();
-        // SAFETY: A fresh skb is ours alone; its data are behind the head's room.
-        let skb = unsafe {
-            packet.describe(raw, at as u16);
-            RxSkb::from_non_null(skb)
-        };
+        // SAFETY: A fresh skb is ours alone.
+        let mut skb = unsafe { RxSkb::from_non_null(skb) };
+        // SAFETY: Its data begin there.
+        unsafe { skb.set_packet(&packet, at as u16) };
         if len <= HEAD_LEN && packet.gso == 0 {
             return Ok(skb);
         }

@@ -5,6 +5,7 @@
 use ipoib_sys::bindings;
 
 use super::{PacketType, RxSkb};
+use crate::packet::Packet;
 
 impl RxSkb {
     /// Writes the link-layer header, in front of the packet.
@@ -34,6 +35,28 @@ impl RxSkb {
             let headers = (*raw).__bindgen_anon_4.headers.as_mut();
             headers.mac_header = offset.wrapping_sub(N as u16);
         }
+    }
+
+    /// Sets the protocol, network header and checksum fields of a packet that starts `at` bytes into the buffer.
+    ///
+    /// # Safety
+    ///
+    /// `at` must be the distance from the skb's head to its data, which are the packet.
+    #[inline(always)]
+    pub(crate) unsafe fn set_packet(&mut self, packet: &Packet, at: u16) {
+        self.set_protocol(packet.protocol());
+        // SAFETY: Valid by the type invariant; every view of the unions holds integers only.
+        let headers = unsafe { (*self.as_raw()).__bindgen_anon_4.headers.as_mut() };
+        headers.network_header = at;
+        if packet.csum_start() == 0 {
+            return;
+        }
+        let start = at.wrapping_add(packet.csum_start());
+        headers.set_ip_summed(bindings::CHECKSUM_PARTIAL as u8);
+        headers.__bindgen_anon_1.__bindgen_anon_1.csum_start = start;
+        headers.__bindgen_anon_1.__bindgen_anon_1.csum_offset = packet.csum_offset();
+        // Segmentation looks for the transport header, which is there.
+        headers.transport_header = start;
     }
 
     /// Sets the EtherType, given in host order.
