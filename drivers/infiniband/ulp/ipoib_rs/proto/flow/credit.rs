@@ -30,8 +30,7 @@ pub const fn is_higher(limit: u16, before: u16) -> bool {
 /// Returns true if one more message may be sent after `sent` have been.
 #[inline]
 pub const fn may_send(sent: u16, limit: u16) -> bool {
-    // As above.
-    limit.wrapping_sub(sent).wrapping_sub(1) < MAX_WIDTH
+    is_higher(limit, sent)
 }
 
 /// Credit limit that an end advertises which has received `received` messages and has room for `width`.
