@@ -162,23 +162,13 @@ impl HwAddr {
     /// Returns true if both addresses lead to the same queue pair: equality without the flags.
     #[inline]
     pub const fn same_peer(&self, other: &HwAddr) -> bool {
-        let (a0, a1, a2) = self.words();
-        let (b0, b1, b2) = other.words();
-        // One branch instead of three: this runs for every frame that is sent.
-        (a0 ^ b0) | (a1 ^ b1) | (a2 ^ b2) as u64 == 0
+        are_equal(self.words(), other.words())
     }
 
     /// Equality as of `==`, in line: to compare 20 bytes is a call otherwise.
     #[inline]
     pub const fn is(&self, other: &HwAddr) -> bool {
-        let (a0, a1, _) = self.words();
-        let (b0, b1, _) = other.words();
-        let (a2, b2) = (
-            u32::from_ne_bytes(self.first()),
-            u32::from_ne_bytes(other.first()),
-        );
-        // As above.
-        (a0 ^ b0) | (a1 ^ b1) | (a2 ^ b2) as u64 == 0
+        are_equal(self.all_words(), other.all_words())
     }
 
     /// The GUID that would make this address the other one; `None` if they differ elsewhere or it is 0. An
@@ -203,13 +193,26 @@ impl HwAddr {
     /// comparison.
     #[inline]
     pub(crate) const fn words(&self) -> (u64, u64, u32) {
+        let (a, b, c) = self.all_words();
+        (a, b, c & u32::from_be(0xff_ffff))
+    }
+
+    /// Splits the address, flags included.
+    #[inline]
+    const fn all_words(&self) -> (u64, u64, u32) {
         let [_, _, _, _, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = self.0;
         (
             u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
             u64::from_ne_bytes([i, j, k, l, m, n, o, p]),
-            u32::from_ne_bytes(self.first()) & u32::from_be(0xff_ffff),
+            u32::from_ne_bytes(self.first()),
         )
     }
+}
+
+/// Compares words with one branch instead of three: this runs for every frame that is sent.
+#[inline]
+const fn are_equal((a0, a1, a2): (u64, u64, u32), (b0, b1, b2): (u64, u64, u32)) -> bool {
+    (a0 ^ b0) | (a1 ^ b1) | (a2 ^ b2) as u64 == 0
 }
 
 // The form of `ip link` and of the kernel's %*phC.
