@@ -34,17 +34,6 @@ pub enum Network {
     Unknown,
 }
 
-impl Network {
-    /// A number for the kind that a packet's completion names, or none.
-    #[inline]
-    const fn of(meta: RxMeta) -> u8 {
-        match meta.network {
-            Some(network) => network as u8,
-            None => (Network::Unknown as u8).wrapping_add(1),
-        }
-    }
-}
-
 /// Fields of the completion of a packet.
 #[derive(Clone, Copy, Debug)]
 pub struct RxMeta {
@@ -54,6 +43,36 @@ pub struct RxMeta {
     pub slid: u16,
     /// Contents of the GRH area; `None` if there are none.
     pub network: Option<Network>,
+}
+
+/// Fields of a packet's completion, as they are compared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Sender {
+    /// A number for the kind of network header, or none.
+    network: u8,
+    src_qp: u32,
+    slid: u16,
+}
+
+impl Sender {
+    /// Of no packet.
+    const NONE: Sender = Sender {
+        network: u8::MAX,
+        src_qp: 0,
+        slid: 0,
+    };
+
+    #[inline]
+    const fn of(meta: RxMeta) -> Sender {
+        Sender {
+            network: match meta.network {
+                Some(network) => network as u8,
+                None => (Network::Unknown as u8).wrapping_add(1),
+            },
+            src_qp: meta.src_qp,
+            slid: meta.slid,
+        }
+    }
 }
 
 /// Addresses of the receiver.
@@ -92,10 +111,8 @@ pub const fn source_in_subnet(lid: u16, qpn: Qpn) -> HwAddr {
 /// branch for each word.
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
-    /// From that packet's completion: [`Network::of`], and the rest.
-    network: u8,
-    src_qp: u32,
-    slid: u16,
+    /// From that packet's completion.
+    sender: Sender,
     /// The GRH area of that packet.
     words: Words,
     /// Mask of the bits in it that were checked, which all packets of the route have in common.
@@ -107,10 +124,7 @@ pub struct Route {
 impl Route {
     /// No packet yet.
     pub const NONE: Route = Route {
-        // Of no packet.
-        network: u8::MAX,
-        src_qp: 0,
-        slid: 0,
+        sender: Sender::NONE,
         words: [0; GRH_LEN / 8],
         fixed: [0; GRH_LEN / 8],
         source: HwAddr([0; HwAddr::LEN]),
@@ -119,8 +133,7 @@ impl Route {
     /// Returns true if a packet went between the same two; if so, its GRH area is what it should be.
     #[inline]
     fn is_of(&self, grh: &[u8; GRH_LEN], meta: RxMeta) -> bool {
-        if Network::of(meta) != self.network || meta.src_qp != self.src_qp || meta.slid != self.slid
-        {
+        if Sender::of(meta) != self.sender {
             return false;
         }
         if meta.network.is_none() {
@@ -152,9 +165,7 @@ impl Route {
                 return Ok((Destination::Unicast, None));
             }
             *self = Route {
-                network: Network::of(meta),
-                src_qp: meta.src_qp,
-                slid: meta.slid,
+                sender: Sender::of(meta),
                 words: [0; GRH_LEN / 8],
                 fixed: [0; GRH_LEN / 8],
                 source: source_in_subnet(meta.slid, qpn),
@@ -181,9 +192,7 @@ impl Route {
             return Ok((dest, None));
         }
         *self = Route {
-            network: Network::of(meta),
-            src_qp: meta.src_qp,
-            slid: meta.slid,
+            sender: Sender::of(meta),
             words: words(grh),
             fixed: match (ipv4, network) {
                 (false, _) => FIXED_IN_GRH,
