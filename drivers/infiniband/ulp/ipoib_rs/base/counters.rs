@@ -8,7 +8,6 @@
 use core::mem::offset_of;
 
 use ipoib_netdev::device::RawDevice;
-use ipoib_netdev::netdev_log;
 use ipoib_netdev::stats::{Counter, LinkStats, QueueStats};
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::header::Header;
@@ -350,9 +349,6 @@ impl Counters {
             (DropReason::Stopped, report.stopped),
         ] {
             self.dropped(dev, reason, u64::from(n), 0);
-        }
-        if report.refused > 0 {
-            netdev_log!(dev, Warn, limited, "device refused receive requests\n");
         }
     }
 

@@ -240,6 +240,12 @@ impl Interface {
     /// Any.
     #[cold]
     pub(crate) fn poll_later(dev: &Device<Self>) {
+        netdev_log!(
+            dev,
+            Warn,
+            limited,
+            "device refused receive or event requests, asking again\n"
+        );
         Self::queue(dev, Work::Recover, RESTART_MS);
     }
 

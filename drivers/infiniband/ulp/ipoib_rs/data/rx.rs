@@ -84,8 +84,8 @@ impl Owner for Owned<'_> {
         }
     }
 
-    fn receives_refused(&self) {
-        Interface::poll_later(self.0);
+    fn device(&self) -> &Device<Interface> {
+        self.0
     }
 }
 

@@ -5,7 +5,7 @@
 use core::cell::Cell;
 
 use ipoib_netdev::clock::now_ms;
-use ipoib_netdev::device::RawDevice;
+use ipoib_netdev::device::{Device, RawDevice};
 use ipoib_netdev::napi::{Binding, Context};
 use ipoib_netdev::parts;
 use ipoib_netdev::skb;
@@ -26,6 +26,7 @@ use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
 use crate::base::counters::{ConnectedRx, Counters};
+use crate::base::interface::Interface;
 use crate::base::link_header;
 use crate::base::order::Order;
 use crate::rc::conn::{Conn, Role};
@@ -44,12 +45,8 @@ pub(crate) trait Owner {
     /// Softirq.
     fn lane_failed(&self, lane: &Lane);
 
-    /// The device has refused receives, which the next poll posts.
-    ///
-    /// # Context
-    ///
-    /// Softirq.
-    fn receives_refused(&self);
+    /// The interface.
+    fn device(&self) -> &Device<Interface>;
 }
 
 /// A connection that frames come by.
@@ -270,7 +267,7 @@ impl RcRx {
         if let Some(report) = self.ring.take_report() {
             self.counters.not_received(context.device(), &report);
             if report.refused > 0 {
-                owner.receives_refused();
+                Interface::poll_later(owner.device());
             }
         }
         if let Some(qp) = self.ring.take_refused() {
