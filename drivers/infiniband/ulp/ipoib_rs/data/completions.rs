@@ -27,11 +27,11 @@ use crate::rc::shared::Shared;
 /// The state of the completion NAPI.
 pub(crate) struct TxPoll {
     rc: Option<RcDone>,
-    done: Done,
+    datagrams: Datagrams,
 }
 
-/// State of a poll with connections or without.
-struct Done {
+/// The part of [`TxPoll`] that does not depend on connections.
+struct Datagrams {
     completions: SendCompletions,
     thresholds: Thresholds,
     rest: Rest,
@@ -68,7 +68,7 @@ fn count_sent(sent: Tally, counters: &Counters) {
     counters.done.rc_bytes.add(bytes as u64);
 }
 
-/// Counts what left the ring of connections otherwise than nearly all.
+/// Counts the frames that left the ring of connections uncharged or unsent.
 #[cold]
 fn count_rc(dev: &RawDevice, reaped: &RcReaped, counters: &Counters) {
     count_sent(reaped.sent, counters);
@@ -83,7 +83,7 @@ pub(crate) struct RcDone {
 }
 
 impl RcDone {
-    /// Frees what was sent. Says how many frames and bytes left the ring so, and whether there may be more.
+    /// Frees what was sent. Says how many frames and bytes left the ring that way, and whether there may be more.
     #[inline(always)]
     fn reap(&mut self, dev: &Device<Interface>, context: &Context<'_>) -> (Tally, bool) {
         self.completions.reap(Some(context), |lane| {
@@ -140,7 +140,7 @@ impl TxPoll {
     ) -> Self {
         Self {
             rc,
-            done: Done {
+            datagrams: Datagrams {
                 completions,
                 thresholds,
                 rest: Rest::default(),
@@ -153,13 +153,13 @@ impl TxPoll {
     /// Frees what is left on the ring of a QP that has stopped.
     pub(crate) fn drain(&mut self, dev: &RawDevice, sender: &mut Sender, time: &mut FlushTime<'_>) {
         if let Some(rc) = &mut self.rc {
-            count_rc(dev, &rc.completions.drain(time), &self.done.counters);
+            count_rc(dev, &rc.completions.drain(time), &self.datagrams.counters);
         }
         let mut left = Drained::default();
-        if let Err(error) = self.done.completions.drain(sender, time, &mut left) {
+        if let Err(error) = self.datagrams.completions.drain(sender, time, &mut left) {
             netdev_log!(dev, Err, "send ring does not drain: {error:?}\n");
         }
-        let counters = &self.done.counters;
+        let counters = &self.datagrams.counters;
         let done = &counters.done;
         done.frames.add(u64::from(left.sent.frames));
         done.bytes.add(left.sent.bytes as u64);
@@ -170,7 +170,7 @@ impl TxPoll {
     }
 }
 
-impl Done {
+impl Datagrams {
     /// Frees datagrams that were sent. Says what left the ring, and whether there may be more.
     // As `RxPoll::poll_datagrams`.
     #[inline(always)]
@@ -281,8 +281,8 @@ impl Poll for TxPoll {
     fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
         // Compiled twice: without connections, nothing of it looks for them.
         match &mut self.rc {
-            None => self.done.poll(None, context, budget),
-            Some(rc) => self.done.poll(Some(rc), context, budget),
+            None => self.datagrams.poll(None, context, budget),
+            Some(rc) => self.datagrams.poll(Some(rc), context, budget),
         }
     }
 }
