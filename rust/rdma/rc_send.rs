@@ -150,7 +150,7 @@ impl RcSender {
         lane: &Arc<Lane>,
         own: bool,
     ) -> core::result::Result<bool, (TxSkb, Error)> {
-        // Null is no lane, and so need not be looked for.
+        // Null equals no lane's pointer, so one comparison covers `None`, too.
         if self.lane.as_ref().map_or(ptr::null(), Arc::as_ptr) != Arc::as_ptr(lane) {
             if let Err(error) = self.change_lane(lane) {
                 return Err((skb, error));

@@ -61,7 +61,7 @@ pub(crate) struct Route<'a> {
 }
 
 impl Route<'_> {
-    /// Another one of the same parts.
+    /// Moves it to a `Route` of its own, so that calls that take its address do not force the original into memory.
     #[inline(always)]
     pub(crate) fn apart(self) -> Self {
         let Self {
