@@ -89,7 +89,7 @@ pub(crate) unsafe fn next(
 ///
 /// # Safety
 ///
-/// The fragment at `va` must be the caller's, of a page pool, and as long; what is behind `end` must have room for the
+/// The fragment at `va` must be the caller's, of a page pool, and `size` bytes long; what is behind `end` must have room for the
 /// `skb_shared_info`. Softirqs must be disabled, so that the CPU's cache of skbs is ours.
 #[inline(always)]
 pub(crate) unsafe fn build(
@@ -381,7 +381,7 @@ impl<const LEAD: usize> FilledBuf<LEAD> {
         };
         let at = RxBuf::<LEAD>::HEADROOM.wrapping_add(offset);
         let end = at.wrapping_add(len);
-        // SAFETY: The fragment is owned by the type invariant, and is as long. `len` bytes from `offset` lie within what
+        // SAFETY: The fragment is owned by the type invariant, and is `size` bytes long. `len` bytes from `offset` lie within what
         // was received, behind the headroom. The CPU's cache of skbs is ours by this function's requirements.
         let Some(skb) = (unsafe { build(self.buf.va, self.size, at, end) }) else {
             return Err(self);

@@ -368,9 +368,9 @@ static noinline bool rx_copy(struct sk_buff *skb, unsigned int n, struct page_po
 }
 
 /*
- * Adds to @skb, which has the head of a message of @len bytes, how to segment it and what is in the
- * bodies of @parts, with new memory for what it takes from there. False: there is no memory, and
- * @skb has the begin of the message only; @parts has the old memory or new, but all of it.
+ * Adds the rest of a message of @len bytes to @skb, which has its head: the segmentation fields, and
+ * the data in the bodies of @parts, which are replaced. Returns false if there is no memory; @skb has
+ * only the beginning then, and @parts is complete.
  *
  * The caller has verified the packet's fields. So the packet does not get SKB_GSO_DODGY, which
  * would have them verified again, keep GRO from merging the packet with its neighbours, and keep

@@ -17,7 +17,7 @@ use crate::flush_time::FlushTime;
 /// Completions that one call takes at most.
 const BATCH: usize = MAX_BUDGET as usize;
 
-/// Frames that left the ring, and completions of others, but for what [`RcCompletions::reap`] returns.
+/// Frames that left the ring, and stray completions.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct RcReaped {
     /// Frames that were sent, without messages of the driver's own.

@@ -102,7 +102,7 @@ impl Completion<'_> {
     }
 }
 
-/// Counts of receives that brought no message.
+/// Counts of receives that failed or were refused.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct ReceiveReport {
     /// Datagrams dropped because there was no memory for a new buffer.
@@ -118,8 +118,8 @@ pub struct ReceiveReport {
     pub unknown: u32,
     /// Messages that came when the ring was being emptied, which were dropped.
     pub stopped: u32,
-    /// Times that the device refused receives. The next poll posts those of datagrams and of a shared receive queue again;
-    /// should the device have no others, no completion brings that poll.
+    /// Times that the device refused to take receives. They are posted again by the next poll, which the caller has to
+    /// schedule: if the device has no others, no completion will.
     pub refused: u32,
     /// True if a count is not 0.
     some: bool,
