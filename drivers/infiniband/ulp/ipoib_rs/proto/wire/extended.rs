@@ -52,8 +52,10 @@ const MIN_IPV4_LEN: usize = 20;
 /// Offsets of the checksums of TCP and UDP.
 const TCP_CHECK: u16 = 16;
 const UDP_CHECK: u16 = 6;
-/// The first 8 bytes of an IPv4 header, big-endian: what [`is_tcp_v4`] looks at, and the first of them.
-const IPV4_FRONT: u64 = 0xff00_ffff_0000_0000 | FRAGMENT as u64;
+/// Bits of the first 8 bytes of an IPv4 header that [`is_tcp_v4`] checks: version, header length, total length, fragment
+/// bits.
+const IPV4_CHECKED: u64 = 0xff00_ffff_0000_0000 | FRAGMENT as u64;
+/// Version 4 and a header of 20 bytes, in place.
 const IPV4_VERSION: u64 = 0x45 << 56;
 /// As many datagrams as Linux makes one packet of.
 pub const MAX_DATAGRAMS: usize = 128;
@@ -246,7 +248,7 @@ pub fn is_tcp_v4(head: &[u8], len: usize) -> bool {
     };
     // As one number, which is read at once: version and length of the header, packet's length, flags and offset.
     // Bits of the other fields are cleared, and what must be there is made the packet's length alone.
-    let front = u64::from_be_bytes(*front) & IPV4_FRONT ^ IPV4_VERSION;
+    let front = (u64::from_be_bytes(*front) & IPV4_CHECKED) ^ IPV4_VERSION;
     if front.rotate_right(32) != len as u64 {
         return false;
     }
