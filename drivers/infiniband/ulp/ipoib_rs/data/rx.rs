@@ -179,10 +179,7 @@ impl RxPoll {
     #[inline(never)]
     fn poll_both(&mut self, context: &Context<'_>, budget: usize) -> usize {
         let shares = self.turn.share(budget);
-        let first = match shares.first() {
-            0 => 0,
-            first => self.poll_datagrams(context, first),
-        };
+        let first = self.poll_datagrams(context, shares.first());
         let second = self.poll_connections(context, shares.second(first));
         shares.used(first, second)
     }
