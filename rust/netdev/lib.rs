@@ -23,6 +23,8 @@ pub mod device;
 mod dummy;
 pub mod ethtool;
 mod extack;
+#[cfg(CONFIG_KUNIT = "y")]
+pub mod faults;
 pub mod features;
 pub mod files;
 pub mod header;

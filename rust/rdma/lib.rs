@@ -68,8 +68,6 @@ pub use deferred::Reaper;
 pub use device::Device;
 pub use event::{Event, EventHandler, EventSink};
 pub use failure::{Alarm, FailureHandler};
-#[cfg(CONFIG_KUNIT = "y")]
-pub use fake::each_allocation_fails;
 pub use flush_time::FlushTime;
 pub use gid::{GidOwner, GidRef};
 pub use intake::Intake;

@@ -129,7 +129,8 @@ unsafe extern "C" fn answered(
 #[kunit_tests(rust_rdma_neighbour)]
 mod tests {
     use super::*;
-    use crate::fake::{each_allocation_fails, Fake};
+    use crate::fake::Fake;
+    use ipoib_netdev::faults::each_allocation_fails;
 
     /// A caller that wants no answer.
     struct Deaf;

@@ -334,7 +334,8 @@ mod tests {
     use kernel::sync::atomic::{Atomic, Relaxed};
 
     use super::*;
-    use crate::fake::{each_allocation_fails, Fake};
+    use crate::fake::Fake;
+    use ipoib_netdev::faults::each_allocation_fails;
 
     /// Counts answers.
     struct Counts(Atomic<u32>);

@@ -14,9 +14,10 @@ use kernel::sync::Arc;
 use super::{IntakeRing, MessagePool};
 use crate::cq::Cq;
 use crate::deferred::Reaper;
-use crate::fake::{each_allocation_fails, Fake, Posted, Synced};
+use crate::fake::{Fake, Posted, Synced};
 use crate::intake::Intake;
 use crate::pd::Pd;
+use ipoib_netdev::faults::each_allocation_fails;
 
 /// The longest message.
 const IP_MESSAGE: usize = 65_535 + 16;

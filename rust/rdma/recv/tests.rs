@@ -10,10 +10,11 @@ use kernel::sync::Arc;
 use super::GRH_LEN;
 use crate::cq::Cq;
 use crate::deferred::Reaper;
-use crate::fake::{each_allocation_fails, Fake, Posted, Synced};
+use crate::fake::{Fake, Posted, Synced};
 use crate::flush_time::FlushTime;
 use crate::pd::Pd;
 use crate::qp::{QpCaps, UdInit, UdQp};
+use ipoib_netdev::faults::each_allocation_fails;
 
 type RecvRing = super::RecvRing<GRH_LEN>;
 

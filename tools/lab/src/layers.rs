@@ -137,6 +137,7 @@ const CRATES: &[Layered] = &[
                 "attributes",
                 "clock",
                 "extack",
+                "faults",
                 "joined",
                 "log",
                 "mapper",

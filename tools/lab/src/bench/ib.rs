@@ -14,6 +14,7 @@ use super::case::netperf;
 use super::count::{Counter, Counts, Symbols};
 use super::fabric::{active, builder, name, opensm, seconds};
 use super::report::{Costs, Record, Report};
+use super::rig;
 use super::statistics::Pairs;
 use crate::bed::{Bed, Host};
 use crate::machine::{Lane, Task};
@@ -326,18 +327,7 @@ impl Rig {
             )?;
             for side in [Side::Ours, Side::Peer] {
                 let (interface, address) = (side.interface(), side.address(host));
-                // A neighbour that has to be confirmed in the middle of a measurement costs more than one that
-                // is known.
-                host.ok(&format!(
-                    "set -e
-                     sysctl -qw net.ipv4.neigh.{interface}.base_reachable_time_ms=86400000
-                     sysctl -qw net.ipv4.neigh.{interface}.delay_first_probe_time=0
-                     ip addr add {address}/24 dev {interface} && ip link set {interface} up"
-                ))?;
-                host.wait_until(
-                    &format!("ip -o link show {interface} | grep -q LOWER_UP"),
-                    Duration::from_secs(20),
-                )?;
+                rig::up(host, interface, &address)?;
             }
         }
         let servers = [manager, b.spawn("iperf3 -s")?, b.spawn("netserver -D")?];

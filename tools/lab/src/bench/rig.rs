@@ -399,7 +399,7 @@ impl Rig {
 }
 
 /// Brings an interface up with its address, and waits for its carrier.
-fn up(host: &Host, interface: &str, address: &str) -> Result<()> {
+pub(super) fn up(host: &Host, interface: &str, address: &str) -> Result<()> {
     // A neighbour that has to be confirmed in the middle of a measurement costs more than one that is known.
     host.ok(&format!(
         "set -e
@@ -409,7 +409,7 @@ fn up(host: &Host, interface: &str, address: &str) -> Result<()> {
     ))?;
     host.wait_until(
         &format!("ip -o link show {interface} | grep -q LOWER_UP"),
-        Duration::from_secs(10),
+        Duration::from_secs(20),
     )
 }
 

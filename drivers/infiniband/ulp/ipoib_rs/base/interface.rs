@@ -30,7 +30,7 @@ use crate::base::subnet::Subnet;
 use crate::base::work::Work;
 
 /// Milliseconds before a restart, or before the device is asked again, so that a cause that persists does not keep a CPU busy.
-pub(crate) const RESTART_MS: u32 = 50;
+pub(crate) const RETRY_MS: u32 = 50;
 
 /// The data of an interface.
 #[pin_data]
@@ -217,7 +217,7 @@ impl Interface {
     pub(crate) fn restart_soon(dev: &Device<Self>) {
         let this = dev.data();
         this.stuck.store(true, Relaxed);
-        this.port.refresh(RESTART_MS);
+        this.port.refresh(RETRY_MS);
     }
 
     /// Restarts the interface, since the device has not sent for long what it was given.
@@ -246,7 +246,7 @@ impl Interface {
             limited,
             "device refused receive or event requests, asking again\n"
         );
-        Self::queue(dev, Work::Recover, RESTART_MS);
+        Self::queue(dev, Work::Recover, RETRY_MS);
     }
 
     /// Handler of the failure of a queue of the interface: what is broken is replaced.

@@ -14,7 +14,7 @@ use ipoib_proto::sizes::Sizes;
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 
-use crate::base::interface::{Interface, RESTART_MS};
+use crate::base::interface::{Interface, RETRY_MS};
 use crate::base::port::Port;
 use crate::base::work::Work;
 use crate::ctl::verbs::{gathers_all, Running, Verbs};
@@ -118,7 +118,7 @@ impl Interface {
             Err(_) if missed_before => true,
             // The RDMA core replaces all entries now and then, each of which is empty meanwhile.
             Err(_) => {
-                this.port.refresh(RESTART_MS);
+                this.port.refresh(RETRY_MS);
                 false
             }
         }
@@ -191,7 +191,7 @@ impl Interface {
     fn restart(dev: &Device<Self>, rtnl: &mut Rtnl) {
         if let Err(error) = Self::try_restart(dev, rtnl) {
             netdev_log!(dev, Err, limited, "cannot restart: {error:?}\n");
-            dev.data().port.refresh(RESTART_MS);
+            dev.data().port.refresh(RETRY_MS);
         }
     }
 

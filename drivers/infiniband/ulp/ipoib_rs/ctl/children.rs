@@ -199,13 +199,7 @@ pub(super) fn delete(dev: &Device<Interface>, pkey: PKey, rtnl: &mut Rtnl) -> Re
 ///
 /// Takes RTNL, for one after the other; sleeps.
 fn bury() {
-    loop {
-        let mut rtnl = Rtnl::lock();
-        let Some(dev) = ports::next_doomed(&mut rtnl) else {
-            break;
-        };
-        dev.unregister(&mut rtnl);
-    }
+    ports::one_by_one(ports::next_doomed, |dev, rtnl| dev.unregister(rtnl));
 }
 
 /// Takes the children of `parent` up or down, as it is.

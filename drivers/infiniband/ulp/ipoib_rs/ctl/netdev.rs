@@ -21,7 +21,7 @@ use kernel::prelude::*;
 use kernel::str::CStr;
 
 use crate::base::counters;
-use crate::base::interface::{Interface, RESTART_MS};
+use crate::base::interface::{Interface, RETRY_MS};
 use crate::base::work::Work;
 use crate::ctl::changes::{self, Control};
 use crate::ctl::verbs::Verbs;
@@ -127,7 +127,7 @@ impl Driver for Interface {
                 "no carrier: the port does not have the GID of the address\n"
             );
             // Rings just taken down may have held the place of another GID.
-            this.port.refresh(RESTART_MS);
+            this.port.refresh(RETRY_MS);
             return Ok(());
         }
         let gid = control.verbs.start(dev, &attributes)?;

@@ -246,14 +246,10 @@ pub(crate) fn refresh(device: &RdmaDevice) -> Result {
                 dev.data().untold.store(true, Relaxed);
             }
         }
-        loop {
-            // RTNL is released in between: replacing one's queues may take seconds, and the next may be gone by then.
-            let mut rtnl = Rtnl::lock();
-            let Some(dev) = next_untold(&port, &mut rtnl) else {
-                break;
-            };
-            Interface::port_changed(&dev, moved, &mut rtnl);
-        }
+        one_by_one(
+            |rtnl| next_untold(&port, rtnl),
+            |dev, rtnl| Interface::port_changed(&dev, moved, rtnl),
+        );
     }
     Ok(())
 }
@@ -292,6 +288,25 @@ pub(crate) fn add_ports(
     }
 }
 
+/// Has `act` do with each interface that `next` finds what may take seconds. RTNL is released in between: there may be many,
+/// and the next may be gone by then.
+///
+/// # Context
+///
+/// Without RTNL; sleeps.
+pub(super) fn one_by_one(
+    mut next: impl FnMut(&mut Rtnl) -> Option<OwnedDevice<Interface>>,
+    mut act: impl FnMut(OwnedDevice<Interface>, &mut Rtnl),
+) {
+    loop {
+        let mut rtnl = Rtnl::lock();
+        let Some(dev) = next(&mut rtnl) else {
+            return;
+        };
+        act(dev, &mut rtnl);
+    }
+}
+
 /// Takes an interface on a device that goes, or drops its ports once there are none.
 fn next_orphan(device: &RdmaDevice, rtnl: &mut Rtnl) -> Option<OwnedDevice<Interface>> {
     let entries = PORTS.get(rtnl);
@@ -318,15 +333,11 @@ fn next_orphan(device: &RdmaDevice, rtnl: &mut Rtnl) -> Option<OwnedDevice<Inter
 ///
 /// Without RTNL; sleeps.
 pub(crate) fn forget(device: &RdmaDevice, refresher: &Refresher, quota: &Quota) {
-    loop {
-        // RTNL is released in between: there may be many. An interface takes itself, and its children with it, off the list
-        // when it is unregistered.
-        let mut rtnl = Rtnl::lock();
-        let Some(dev) = next_orphan(device, &mut rtnl) else {
-            break;
-        };
-        dev.unregister(&mut rtnl);
-    }
+    // An interface takes itself, and its children with it, off the list when it is unregistered.
+    one_by_one(
+        |rtnl| next_orphan(device, rtnl),
+        |dev, rtnl| dev.unregister(rtnl),
+    );
     // It may hold the last reference to a port, and so to itself.
     refresher.end();
     quota.end();

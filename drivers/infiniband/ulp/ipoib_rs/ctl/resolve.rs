@@ -41,7 +41,7 @@ pub(crate) fn run(dev: &Device<Interface>) {
         subnet::collect(dev, &endpoint);
         let room = this.subnet.lock().room();
         let mut jobs = Jobs::new(room);
-        let (wait, refused) = {
+        let (wait, unplaced) = {
             let mut guard = dev.lock_tx();
             let Some(tx) = guard.as_mut() else {
                 return;
@@ -52,8 +52,8 @@ pub(crate) fn run(dev: &Device<Interface>) {
         };
         answer_too_big(dev);
         if jobs.is_empty() {
-            // Without room for questions no group is left, and the next answer wakes us.
-            if refused && room > 0 {
+            // Leaving a group is a question, too: without room for one, wait for the next answer, which wakes us.
+            if unplaced && room > 0 {
                 if !changes::want_groups(dev) {
                     // All have a place, or one that is to be left.
                     continue;

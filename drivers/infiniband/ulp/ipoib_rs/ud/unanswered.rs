@@ -41,21 +41,15 @@ impl<T> Unanswered<T> {
     }
 }
 
-/// Answers the packets that `next` takes. Who has more to come leaves them to another run: whoever answers has other
-/// things to do.
-pub(crate) fn answer_some<T>(mut next: impl FnMut() -> Option<T>, mut answer: impl FnMut(T)) {
-    for _ in 0..MOST {
-        let Some(packet) = next() else {
-            return;
-        };
-        answer(packet);
-    }
+/// Answers at most [`MOST`] packets; the rest are left to the next run of the work item.
+pub(crate) fn answer_some<T>(next: impl FnMut() -> Option<T>, answer: impl FnMut(T)) {
+    core::iter::from_fn(next).take(MOST).for_each(answer);
 }
 
 #[kunit_tests(ipoib_rs_unanswered)]
 mod tests {
     use super::*;
-    use ipoib_rdma::each_allocation_fails;
+    use ipoib_netdev::faults::each_allocation_fails;
 
     /// As many as are answered at a time wait, in their order.
     #[test]

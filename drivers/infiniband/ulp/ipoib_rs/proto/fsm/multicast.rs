@@ -31,7 +31,7 @@ pub struct GroupTable<A, W, S> {
     /// Where the last walk over the slots ended.
     cursor: usize,
     /// Not all of the stack's groups have a place yet.
-    refused: bool,
+    unplaced: bool,
 }
 
 impl<A, W, S> GroupTable<A, W, S>
@@ -50,7 +50,7 @@ where
             broadcast,
             up: false,
             cursor: 0,
-            refused: false,
+            unplaced: false,
         };
         table.want(broadcast).then_some(table)
     }
@@ -118,11 +118,11 @@ where
         for (_, group) in self.groups.iter_mut() {
             group.listed = *group.mgid() == broadcast;
         }
-        let mut refused: usize = 0;
-        self.refused = false;
+        let mut unplaced: usize = 0;
+        self.unplaced = false;
         for mgid in wanted {
             if mgid.matches_broadcast(&broadcast) && !self.want(mgid) {
-                refused = refused.saturating_add(1);
+                unplaced = unplaced.saturating_add(1);
             }
         }
         for (_, group) in self.groups.iter_mut() {
@@ -130,13 +130,13 @@ where
                 group.want(false);
             }
         }
-        refused
+        unplaced
     }
 
     /// Returns true if groups of the last [`GroupTable::sync`] have yet to get a place; to be asked when polling has come to its end,
     /// since that is what makes room.
     pub const fn needs_sync(&self) -> bool {
-        self.refused
+        self.unplaced
     }
 
     fn want(&mut self, mgid: Mgid) -> bool {
@@ -168,7 +168,7 @@ where
             self.groups.remove(&displaced);
             return self.groups.insert(*addr, wanted).is_ok();
         }
-        self.refused = true;
+        self.unplaced = true;
         victim.is_some()
     }
 
