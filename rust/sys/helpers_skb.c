@@ -368,9 +368,9 @@ static noinline bool rx_copy(struct sk_buff *skb, unsigned int n, struct page_po
 }
 
 /*
- * Adds the rest of a message of @len bytes to @skb, which has its head: the segmentation fields, and
- * the data in the bodies of @parts, which are replaced. Returns false if there is no memory; @skb has
- * only the beginning then, and @parts is complete.
+ * Adds the rest of a message of @len bytes to @skb, which has its head: the segmentation fields,
+ * and the data in the bodies of @parts, which are replaced. Returns false if there is no memory;
+ * @skb has only the beginning then, and @parts is complete.
  *
  * The caller has verified the packet's fields. So the packet does not get SKB_GSO_DODGY, which
  * would have them verified again, keep GRO from merging the packet with its neighbours, and keep
