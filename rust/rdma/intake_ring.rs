@@ -180,7 +180,7 @@ impl IntakeRing {
         let mut chain = RecvChain::after(generation);
         let post = if intake.is_shared() {
             for (index, slot) in memory.slots.iter_mut().enumerate() {
-                // SAFETY: The slots stay, and are not touched while they are chained.
+                // SAFETY: The slots stay, and are not changed while they are chained.
                 unsafe { chain.push(&mut slot.wr, index) };
                 late.push(RecvWr::IDLE, GFP_KERNEL)?;
             }

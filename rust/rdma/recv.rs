@@ -55,7 +55,7 @@ impl<const LEAD: usize> Slot<LEAD> {
             return;
         }
         report.count(|report| &mut report.errors);
-        // SAFETY: The receive has completed. The slot stays, and is not touched while it is chained.
+        // SAFETY: The receive has completed. The slot stays, and is not changed while it is chained.
         unsafe { chain.push(&mut self.wr, index) };
     }
 }
@@ -223,7 +223,7 @@ impl<const LEAD: usize> Buffers<LEAD> {
         }
         let Some(new) = alloc(pool) else {
             report.count(|report| &mut report.no_buffer);
-            // SAFETY: The receive has completed. The slot stays, and is not touched while it is chained.
+            // SAFETY: The receive has completed. The slot stays, and is not changed while it is chained.
             unsafe { chain.push(&mut slot.wr, index) };
             return None;
         };
@@ -374,7 +374,7 @@ impl<const LEAD: usize> RecvRing<LEAD> {
     pub fn fill(&mut self) -> Result {
         for (index, slot) in self.buffers.memory.slots.iter_mut().enumerate() {
             if slot.wr.is_idle() {
-                // SAFETY: The slot stays, and is not touched while it is chained.
+                // SAFETY: The slot stays, and is not changed while it is chained.
                 unsafe { self.buffers.chain.push(&mut slot.wr, index) };
             }
         }

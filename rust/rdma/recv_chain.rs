@@ -9,6 +9,7 @@ use ipoib_sys::bindings;
 use kernel::error::to_result;
 use kernel::ffi::c_int;
 use kernel::prelude::*;
+use kernel::types::Opaque;
 
 /// The operation that posts receive requests to a queue: of a queue pair, or a shared one.
 pub(crate) type PostFn<Q> = unsafe extern "C" fn(
@@ -19,8 +20,10 @@ pub(crate) type PostFn<Q> = unsafe extern "C" fn(
 
 /// A receive request. Its identifier is its slot's index, with the [generation](Generations) in which it was
 /// chained last.
+///
+/// Chains refer to it by pointers, which remain valid while there are references to its slot.
 #[repr(transparent)]
-pub(crate) struct RecvWr(bindings::ib_recv_wr);
+pub(crate) struct RecvWr(Opaque<bindings::ib_recv_wr>);
 
 impl RecvWr {
     /// The identifier of a request that is neither chained nor posted: no slot has such an index.
@@ -28,23 +31,24 @@ impl RecvWr {
 
     /// An idle request of `num_sge` elements, which [`Self::set_elements`] names.
     pub(crate) fn new(num_sge: usize) -> Self {
-        let mut wr = Self(bindings::ib_recv_wr {
+        let mut wr = Self(Opaque::new(bindings::ib_recv_wr {
             num_sge: num_sge as c_int,
             ..Default::default()
-        });
+        }));
         wr.set_idle();
         wr
     }
 
     /// Has the request refer to its elements.
     pub(crate) fn set_elements(&mut self, sges: *mut bindings::ib_sge) {
-        self.0.sg_list = sges;
+        // SAFETY: It is ours.
+        unsafe { (*self.0.get()).sg_list = sges };
     }
 
     #[inline]
     pub(crate) fn id(&self) -> u64 {
-        // SAFETY: Every view of the union is plain bytes.
-        unsafe { self.0.__bindgen_anon_1.wr_id }
+        // SAFETY: Nobody writes to it while there is a reference. Every view of the union is plain bytes.
+        unsafe { (*self.0.get()).__bindgen_anon_1.wr_id }
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -52,7 +56,8 @@ impl RecvWr {
     }
 
     pub(crate) fn set_idle(&mut self) {
-        self.0.__bindgen_anon_1.wr_id = Self::IDLE;
+        // SAFETY: It is ours.
+        unsafe { (*self.0.get()).__bindgen_anon_1.wr_id = Self::IDLE };
     }
 }
 
@@ -91,19 +96,20 @@ impl RecvChain {
     ///
     /// # Safety
     ///
-    /// It must neither be chained nor posted, and stay where it is, accessed by nobody else, until it is posted or
-    /// taken out.
+    /// It must neither be chained nor posted, and stay where it is, unchanged, until it is posted or taken out.
     #[inline]
     pub(crate) unsafe fn push(&mut self, wr: &mut RecvWr, index: usize) {
-        let wr = &mut wr.0;
-        wr.__bindgen_anon_1.wr_id = self.generations.next_id(index as u32);
-        wr.next = ptr::null_mut();
-        let wr: *mut _ = wr;
+        let wr = wr.0.get();
+        // SAFETY: It is ours, neither chained nor posted.
+        unsafe {
+            (*wr).__bindgen_anon_1.wr_id = self.generations.next_id(index as u32);
+            (*wr).next = ptr::null_mut();
+        }
         if self.first.is_null() {
             self.first = wr;
         } else {
             // SAFETY: `last` is a chained request by the type invariant, another one than this, and nobody
-            // has a reference to it.
+            // changes it.
             unsafe { (*self.last).next = wr };
         }
         self.last = wr;
@@ -116,8 +122,7 @@ impl RecvChain {
             self.generations.all_posted();
             return None;
         }
-        // SAFETY: A request of the chain, to which nobody has a reference; every view of the union is plain
-        // bytes.
+        // SAFETY: A request of the chain, which nobody changes; every view of the union is plain bytes.
         let (next, id) = unsafe { ((*self.first).next, (*self.first).__bindgen_anon_1.wr_id) };
         // INVARIANT: What is chained is now the rest, whose last is as before.
         self.generations.posted_through(id);
@@ -172,7 +177,7 @@ impl RecvChain {
     fn refused(&mut self, err: c_int, bad: *const bindings::ib_recv_wr) -> Result {
         let mut wr = self.first;
         while !wr.is_null() && !ptr::eq(wr, bad) {
-            // SAFETY: A request of the chain, to which nobody has a reference.
+            // SAFETY: A request of the chain, which nobody changes.
             wr = unsafe { (*wr).next };
         }
         // INVARIANT: What is chained is now the rest, whose last is as before. If the device named

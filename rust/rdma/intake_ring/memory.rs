@@ -153,7 +153,7 @@ impl Memory {
         // INVARIANT: A completed receive is not the device's any more; it is chained, or idle.
         match slots.get_mut(index) {
             Some(slot) if slot.wr.id() == id && chain.is_posted(id) => match queues {
-                // SAFETY: The receive has completed. The slot stays, and nobody touches its request while it is
+                // SAFETY: The receive has completed. The slot stays, and nobody changes its request while it is
                 // chained.
                 None => unsafe { chain.push(&mut slot.wr, index) },
                 Some(queues) => {

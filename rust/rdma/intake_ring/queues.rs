@@ -106,7 +106,7 @@ impl Queues {
         }
         for index in (0..n).map_while(|_| self.shares.take(at)) {
             if let Some(slot) = slots.get_mut(index) {
-                // SAFETY: It was idle. The slots stay, and are not touched while they are chained.
+                // SAFETY: It was idle. The slots stay, and are not changed while they are chained.
                 unsafe { chain.push(&mut slot.wr, index) };
             }
         }
