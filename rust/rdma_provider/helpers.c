@@ -130,6 +130,26 @@ struct net_device *rdma_provider_netdev_find(u64 netns, const char *name)
 	return dev;
 }
 
+/*
+ * As mlx4_ib answers, whatever the link layer is: what sits on the RDMA device's parent, at the port's
+ * number. The caller has to put it.
+ */
+struct net_device *rdma_provider_get_netdev(struct ib_device *device, u32 port)
+{
+	struct net_device *dev, *found = NULL;
+
+	rcu_read_lock();
+	for_each_netdev_rcu(read_pnet(&device->coredev.rdma_net), dev) {
+		if (dev->dev.parent != device->dev.parent || dev->dev_port != port - 1)
+			continue;
+		found = dev;
+		dev_hold(found);
+		break;
+	}
+	rcu_read_unlock();
+	return found;
+}
+
 void rdma_provider_netdev_put(struct net_device *dev)
 {
 	dev_put(dev);

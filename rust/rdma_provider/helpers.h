@@ -32,6 +32,7 @@ void rdma_provider_hrtimer_set(struct hrtimer *timer, s64 nanos);
 void rdma_provider_warn_overlap(void);
 u64 rdma_provider_netns(void);
 struct net_device *rdma_provider_netdev_find(u64 netns, const char *name);
+struct net_device *rdma_provider_get_netdev(struct ib_device *device, u32 port);
 void rdma_provider_netdev_put(struct net_device *dev);
 int rdma_provider_netdev_check(struct net_device *dev);
 u32 rdma_provider_netdev_mtu(const struct net_device *dev);

@@ -58,6 +58,9 @@ impl<A: Adapter> Operations<A> {
             table.attach_mcast = None;
             table.detach_mcast = None;
         }
+        if limits.has(Limit::GetNetdev) {
+            table.get_netdev = Some(bindings::rdma_provider_get_netdev);
+        }
         table
     }
 

@@ -38,6 +38,7 @@ pub(crate) const HCA: &[File<NodeDirectory<Hcas>>] = &[
     limit::<{ Limit::InlineData as usize }>(),
     limit::<{ Limit::Multicast as usize }>(),
     limit::<{ Limit::BlockLoopback as usize }>(),
+    limit::<{ Limit::GetNetdev as usize }>(),
     limit::<{ Limit::Checksum as usize }>(),
     limit::<{ Limit::Lso as usize }>(),
     limit::<{ Limit::Vectors as usize }>(),

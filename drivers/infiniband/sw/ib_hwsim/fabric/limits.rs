@@ -75,6 +75,8 @@ limits! {
     Multicast = c"multicast", 1, Values::Flag;
     /// 1 if a queue pair can be made that does not hear its own multicast, or 0.
     BlockLoopback = c"block_loopback", 1, Values::Flag;
+    /// 1 if what sits at a port's place in sysfs is named as the port's network device, as by `mlx4_ib`, or 0.
+    GetNetdev = c"get_netdev", 0, Values::Flag;
     /// 1 if checksums of IP datagrams are computed and checked, or 0.
     Checksum = c"checksum", 0, Values::Flag;
     /// Bytes of TCP's that one request can have segmented into datagrams; 0 for none.

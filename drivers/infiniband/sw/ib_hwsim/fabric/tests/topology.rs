@@ -198,7 +198,7 @@ fn constants_of_an_adapter() {
 #[test]
 fn limits_of_an_adapter() {
     // limit, default, good, bad
-    let cases: [(_, _, _, &[&str], &[&str]); 14] = [
+    let cases: [(_, _, _, &[&str], &[&str]); 15] = [
         (Limit::Qp, "max_qp", "1019", &["1", "1019"], &["0", "1020"]),
         (Limit::QpWr, "max_qp_wr", "16384", &["1"], &["0", "16385"]),
         (Limit::SendSge, "max_send_sge", "32", &["1"], &["0", "33"]),
@@ -223,6 +223,7 @@ fn limits_of_an_adapter() {
         ),
         (Limit::Multicast, "multicast", "1", &["0", "1"], &["2"]),
         (Limit::BlockLoopback, "block_loopback", "1", &["0"], &["2"]),
+        (Limit::GetNetdev, "get_netdev", "0", &["1"], &["2"]),
         (Limit::Checksum, "checksum", "0", &["1"], &["2", "01"]),
         (Limit::Lso, "lso", "0", &["1", "262144"], &["262145", "0x1"]),
     ];
