@@ -8,9 +8,11 @@
 //!
 //! The object stays with the RDMA core, which shows it and its name to users. What it is made of stays, too.
 
+use core::mem::transmute;
 use core::ptr::NonNull;
 
 use ipoib_sys::bindings;
+use kernel::ffi::c_void;
 use kernel::revocable::Revocable;
 use kernel::sync::Arc;
 
@@ -39,6 +41,10 @@ impl<H: Send + Sync> Told for Revocable<H> {
     }
 }
 
+/// The types of handlers in C.
+type CompletionHandler = Option<unsafe extern "C" fn(*mut bindings::ib_cq, *mut c_void)>;
+type EventHandler = Option<unsafe extern "C" fn(*mut bindings::ib_event, *mut c_void)>;
+
 /// An object that was not destroyed.
 pub(crate) enum Object {
     Pd(NonNull<bindings::ib_pd>),
@@ -48,31 +54,35 @@ pub(crate) enum Object {
 }
 
 impl Object {
-    /// Takes off it what the device would call, and returns its entry among the RDMA core's resources.
+    /// Has the device call a function that does nothing, and returns the object's entry among the RDMA core's resources.
     ///
     /// # Safety
     ///
     /// The object must be there, and nobody use it but the device and the RDMA core.
     unsafe fn detach(self) -> *mut bindings::rdma_restrack_entry {
-        // SAFETY: By this function's requirements. Handlers are words that are read without a lock.
+        // SAFETY: By this function's requirements. Handlers are words that are read without a lock, more than once for a
+        // call. The function looks at no argument, and stays.
         unsafe {
+            let noop = bindings::ipoib_rs_noop();
+            let on_event: EventHandler = transmute(noop);
             match self {
                 Self::Pd(pd) => &raw mut (*pd.as_ptr()).res,
                 Self::Cq(cq) => {
                     let cq = cq.as_ptr();
-                    (&raw mut (*cq).comp_handler).write_volatile(None);
-                    (&raw mut (*cq).event_handler).write_volatile(None);
+                    let on_completion: CompletionHandler = transmute(noop);
+                    (&raw mut (*cq).comp_handler).write_volatile(on_completion);
+                    (&raw mut (*cq).event_handler).write_volatile(on_event);
                     &raw mut (*cq).res
                 }
                 Self::Srq(srq) => {
                     let srq = srq.as_ptr();
-                    (&raw mut (*srq).event_handler).write_volatile(None);
+                    (&raw mut (*srq).event_handler).write_volatile(on_event);
                     &raw mut (*srq).res
                 }
                 Self::Qp(qp) => {
                     let qp = qp.as_ptr();
                     // The other one is the RDMA core's.
-                    (&raw mut (*qp).registered_event_handler).write_volatile(None);
+                    (&raw mut (*qp).registered_event_handler).write_volatile(on_event);
                     &raw mut (*qp).res
                 }
             }
@@ -111,7 +121,6 @@ pub(crate) unsafe fn leave(object: Object, told: Option<Arc<dyn Told>>) {
 mod tests {
     use super::*;
     use kernel::alloc::flags::__GFP_ZERO;
-    use kernel::ffi::c_void;
     use kernel::prelude::*;
     use kernel::str::{CStr, CStrExt};
 
@@ -120,13 +129,19 @@ mod tests {
 
     /// # Safety
     ///
-    /// No requirements.
-    unsafe extern "C" fn completion(_cq: *mut bindings::ib_cq, _context: *mut c_void) {}
+    /// `context` must be a `bool`, which is set.
+    unsafe extern "C" fn completion(_cq: *mut bindings::ib_cq, context: *mut c_void) {
+        // SAFETY: By this function's requirements.
+        unsafe { *context.cast::<bool>() = true };
+    }
 
     /// # Safety
     ///
-    /// No requirements.
-    unsafe extern "C" fn event(_event: *mut bindings::ib_event, _context: *mut c_void) {}
+    /// As of [`completion`].
+    unsafe extern "C" fn event(_event: *mut bindings::ib_event, context: *mut c_void) {
+        // SAFETY: By this function's requirements.
+        unsafe { *context.cast::<bool>() = true };
+    }
 
     /// An object of the RDMA core's, zeroed.
     fn object<T>() -> Result<NonNull<T>> {
@@ -134,7 +149,7 @@ mod tests {
         NonNull::new(KBox::into_raw(object).cast()).ok_or(EINVAL)
     }
 
-    /// Nothing of what is left refers to the module, which may be gone.
+    /// Nothing of what is left refers to the module, which may be gone. A device may call it all the same.
     #[test]
     fn what_is_left_calls_nobody() -> Result {
         let (pd, cq) = (object::<bindings::ib_pd>()?, object::<bindings::ib_cq>()?);
@@ -161,9 +176,19 @@ mod tests {
                 assert!(CStr::from_char_ptr(name).to_bytes() == NAME.to_bytes());
                 bindings::kfree(name.cast());
             }
-            assert!((*raw_cq).comp_handler.is_none() && (*raw_cq).event_handler.is_none());
-            assert!((*raw_srq).event_handler.is_none());
-            assert!((*raw_qp).registered_event_handler.is_none());
+            let mut called = false;
+            let context = (&raw mut called).cast();
+            let on_completion = (*raw_cq).comp_handler.ok_or(EINVAL)?;
+            on_completion(raw_cq, context);
+            let handlers = [
+                (*raw_cq).event_handler,
+                (*raw_srq).event_handler,
+                (*raw_qp).registered_event_handler,
+            ];
+            for on_event in handlers {
+                on_event.ok_or(EINVAL)?(core::ptr::null_mut(), context);
+            }
+            assert!(!called);
             drop(KBox::from_raw(pd.as_ptr()));
             drop(KBox::from_raw(cq.as_ptr()));
             drop(KBox::from_raw(srq.as_ptr()));
