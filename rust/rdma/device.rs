@@ -333,7 +333,7 @@ impl Device {
             .unwrap_or(NonZero::<u32>::MIN)
     }
 
-    /// The interface index of the netdev that `port` runs over, in the netdev's own namespace.
+    /// The interface index of the netdev that a RoCE `port` runs over, in the netdev's own namespace.
     ///
     /// # Context
     ///
@@ -346,7 +346,7 @@ impl Device {
         }
     }
 
-    /// Calls `f` with the netdev that `port` runs over, if it has one.
+    /// Calls `f` with the netdev that a RoCE `port` runs over, if it has one.
     ///
     /// # Context
     ///
@@ -355,7 +355,7 @@ impl Device {
         // SAFETY: Registered by the type invariant; what is found comes with a reference, which is
         // given back after the last use.
         unsafe {
-            let ndev = bindings::ib_device_get_netdev(self.as_raw(), port);
+            let ndev = bindings::ipoib_rs_ib_netdev(self.as_raw(), port);
             if !ndev.is_null() {
                 f(RawDevice::from_raw(ndev));
                 bindings::ipoib_rs_dev_put(ndev);
@@ -363,7 +363,7 @@ impl Device {
         }
     }
 
-    /// Returns true if `ndev` is the netdev that `port` runs over.
+    /// Returns true if `ndev` is the netdev that a RoCE `port` runs over.
     ///
     /// # Context
     ///

@@ -131,8 +131,8 @@ struct net_device *rdma_provider_netdev_find(u64 netns, const char *name)
 }
 
 /*
- * As mlx4_ib answers, whatever the link layer is: what sits on the RDMA device's parent, at the port's
- * number. The caller has to put it.
+ * As mlx4_ib answers, whatever the link layer is: what sits on the RDMA device's parent, at the
+ * port's number. The caller has to put it.
  */
 struct net_device *rdma_provider_get_netdev(struct ib_device *device, u32 port)
 {

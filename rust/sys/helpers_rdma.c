@@ -37,6 +37,15 @@ bool ipoib_rs_ib_is_roce(const struct ib_device *device, u32 port)
 	return rdma_is_port_valid(device, port) && rdma_protocol_roce(device, port);
 }
 
+/*
+ * The netdev that a RoCE port runs over, with a reference, or NULL. On an InfiniBand port, mlx4
+ * names what is registered at its place in sysfs, such as an interface of this driver.
+ */
+struct net_device *ipoib_rs_ib_netdev(struct ib_device *device, u32 port)
+{
+	return ipoib_rs_ib_is_roce(device, port) ? ib_device_get_netdev(device, port) : NULL;
+}
+
 /* Omni-Path has what it takes from InfiniBand, but other MTUs and longer LIDs. */
 bool ipoib_rs_ib_is_ib(struct ib_device *device, u32 port)
 {
@@ -58,7 +67,7 @@ enum ipoib_rs_gid_owner ipoib_rs_ib_gid_owner(const struct ib_gid_attr *attr)
 	enum ipoib_rs_gid_owner owner = IPOIB_RS_GID_OTHER;
 	struct net_device *own, *ndev;
 
-	own = ib_device_get_netdev(attr->device, attr->port_num);
+	own = ipoib_rs_ib_netdev(attr->device, attr->port_num);
 	if (!own)
 		return owner;
 
@@ -112,7 +121,7 @@ bool ipoib_rs_ib_carries(const struct ib_device *device, u32 port, const struct 
 /* The index of the port's netdev, or 0. */
 int ipoib_rs_ib_netdev_ifindex(struct ib_device *device, u32 port)
 {
-	struct net_device *ndev = ib_device_get_netdev(device, port);
+	struct net_device *ndev = ipoib_rs_ib_netdev(device, port);
 	int ifindex;
 
 	if (!ndev)
@@ -131,7 +140,7 @@ void ipoib_rs_dev_put(struct net_device *ndev)
 bool ipoib_rs_ib_is_netdev(struct ib_device *device, u32 port,
 			   const struct net_device *ndev)
 {
-	struct net_device *ours = ib_device_get_netdev(device, port);
+	struct net_device *ours = ipoib_rs_ib_netdev(device, port);
 
 	dev_put(ours);
 	return ours == ndev;
@@ -264,7 +273,7 @@ bool ipoib_rs_keep_module(void)
  */
 void *ipoib_rs_noop(void)
 {
-	/* Without CONFIG_CFI, as this module is built, the call is as good as one of its own type. */
+	/* This module is built without CONFIG_CFI, which would look at the function's type. */
 	return noop_fsync;
 }
 
@@ -290,7 +299,7 @@ void ipoib_rs_work_init(struct work_struct *work, work_func_t func)
 struct inet6_dev *ipoib_rs_ib_ip_join(struct ib_device *device, u32 port,
 				      const union ib_gid *mgid)
 {
-	struct net_device *ndev = ib_device_get_netdev(device, port);
+	struct net_device *ndev = ipoib_rs_ib_netdev(device, port);
 	struct inet6_dev *idev;
 	int err;
 
@@ -356,7 +365,7 @@ void ipoib_rs_ib_ip_leave(struct inet6_dev *idev, const union ib_gid *mgid)
 bool ipoib_rs_ib_ip_joined(struct ib_device *device, u32 port,
 			   const union ib_gid *mgid)
 {
-	struct net_device *ndev = ib_device_get_netdev(device, port);
+	struct net_device *ndev = ipoib_rs_ib_netdev(device, port);
 	const struct ifmcaddr6 *mc = NULL;
 	struct inet6_dev *idev;
 

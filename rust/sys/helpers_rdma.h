@@ -31,6 +31,7 @@ bool ipoib_rs_ib_is_visible(const struct ib_device *device, const struct net *ne
 bool ipoib_rs_ib_may_configure(const struct ib_device *device);
 int ipoib_rs_ib_num_vf(const struct ib_device *device);
 bool ipoib_rs_ib_carries(const struct ib_device *device, u32 port, const struct net_device *ndev);
+struct net_device *ipoib_rs_ib_netdev(struct ib_device *device, u32 port);
 int ipoib_rs_ib_netdev_ifindex(struct ib_device *device, u32 port);
 void ipoib_rs_dev_put(struct net_device *ndev);
 bool ipoib_rs_ib_is_netdev(struct ib_device *device, u32 port,

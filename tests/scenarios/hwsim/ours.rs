@@ -14,6 +14,7 @@ mod offload;
 mod one_port;
 mod partitions;
 mod paths;
+mod place;
 mod properties;
 mod rdmacm;
 mod refused;
@@ -22,6 +23,7 @@ mod settings;
 mod unsent;
 mod weather;
 
+use super::caps::make_pair;
 use super::fabric::CONFIGFS;
 use super::ipoib::multicast;
 use super::manager::Manager;
@@ -60,6 +62,11 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Makes a fabric of a topology, gives each host an HCA and an `ib0` of its kind, which is up; `options` are opensm's.
 pub(super) fn up(bed: &Bed, topology: &str, options: &str, kinds: &[Kind]) -> Result<Manager> {
     up_made(bed, options, kinds, |outside| make(outside, topology))
+}
+
+/// Does the same with a pair whose HCAs have these attributes.
+fn up_with(bed: &Bed, attributes: &[(&str, &str)], kinds: &[Kind]) -> Result<Manager> {
+    up_made(bed, "", kinds, |outside| make_pair(outside, attributes))
 }
 
 /// Does the same with a fabric that `make` makes on the machine.

@@ -190,7 +190,7 @@ scenario! {
 
 scenario! {
     /// The name of an RDMA device changes while it is asked for, and `ip -d link` has the new one. `ethtool -i` tells
-    /// what the device sits on.
+    /// what the device sits on. The interface does not: by that, `mlx4_ib` would take it for the port's Ethernet device.
     #[on(lockdep, races)]
     fn an_hca_is_renamed_under_ip(bed) {
         let bed = bed.one_machine().up()?;
@@ -201,11 +201,12 @@ scenario! {
         for new in ["fabric-of-a", "x", "a-longer-name-than-before", &hca(a)] {
             a.outside().ok(&format!("rdma dev set {name} name {new}"))?;
             a.ok(&format!("ip -d link show ib0 | grep -q 'device {new} port 1 '"))?;
-            let parent = a.ok("basename $(readlink /sys/class/net/ib0/device)")?;
+            let parent = a.ok(&format!("basename $(readlink /sys/class/infiniband/{new}/device)"))?;
             a.ok(&format!("ethtool -i ib0 | grep -qx 'bus-info: {}'", parent.trim()))?;
             ping(b, a)?;
             name = new.to_owned();
         }
+        a.ok("! test -e /sys/class/net/ib0/device")?;
         ensure!(asking.stop()?.code.is_none(), "a question went unanswered");
         bed.finish()
     }

@@ -3,9 +3,8 @@
 //! Work that an HCA does for datagrams: checksums, and the segments of what TCP sends.
 
 use super::super::EXCLUSIVE;
-use super::super::caps::{features, make_pair, sent, wrong_checksums};
-use super::super::manager::Manager;
-use super::{Driver, Kind, up_made};
+use super::super::caps::{features, sent, wrong_checksums};
+use super::{Driver, Kind, up_with};
 use crate::connected::mtu::{UDP_RECEIVER, UDP_SEGMENTS};
 use crate::order::counter;
 use crate::streams::iperf3;
@@ -20,11 +19,6 @@ use std::time::Duration;
 const BOTH: &[(&str, &str)] = &[("checksum", "1"), ("lso", "65536")];
 const OURS: Kind = (Driver::Ours, "datagram");
 const THEIRS: Kind = (Driver::C, "datagram");
-
-/// Makes a pair whose HCAs have these attributes, with `ib0` up on both hosts.
-fn up_with(bed: &Bed, attributes: &[(&str, &str)], kinds: &[Kind]) -> Result<Manager> {
-    up_made(bed, "", kinds, |outside| make_pair(outside, attributes))
-}
 
 /// Has the device do for IPv6 what it does for IPv4, or no more.
 fn switch_v6(host: &Host, on: bool) -> Result<()> {

@@ -86,7 +86,9 @@ impl Driver for Interface {
         dev.set_broadcast(this.broadcast().to_hwaddr().as_bytes(), rtnl);
         let address = HwAddr::new(this.flags(), qpn, this.own_gid(attributes.gid));
         dev.set_address(address.as_bytes(), rtnl);
-        if !this.is_child() {
+        // mlx4 and mlx5 take what is at this place for the Ethernet device of a RoCE port, and a child would have the name
+        // of its parent.
+        if this.port.is_infiniband() && !this.is_child() {
             this.port.device().place(this.port.number(), dev, rtnl);
         }
         dev.set_carrier(false);
