@@ -138,6 +138,16 @@ impl Flow {
         credit::limit(self.received.messages.get() as u16, width)
     }
 
+    /// Returns true if the limit is to go along with a frame.
+    #[inline(always)]
+    pub(crate) fn has_news(&self, width: u16) -> bool {
+        credit::is_worth_a_header(
+            self.own_limit(width),
+            self.sent.advertised.get() as u16,
+            width,
+        )
+    }
+
     /// Notes that the limit is advertised, and returns it.
     #[inline]
     pub(crate) fn advertise(&self, width: u16) -> u16 {

@@ -162,7 +162,8 @@ impl Route<'_> {
         let sequence = self.sequence.as_deref_mut();
         let reserved = number(self.ud, &self.channel.address, sequence);
         let packet = skb.len().wrapping_sub(ADDR_LEN + Header::LEN) as u32;
-        let compact = rc::compact_type(header, packet, self.channel.terms.compact_mtu);
+        let compact_mtu = self.channel.terms.compact_mtu;
+        let compact = rc::compact_type(header, packet, compact_mtu, rc.flow.has_news(rc.width));
         let written = if let Some(ether_type) = compact {
             let header = Header {
                 ether_type,

@@ -47,6 +47,13 @@ pub const fn is_due(limit: u16, advertised: u16, width: u16) -> bool {
     news != 0 && (news as u32).wrapping_mul(2) >= width as u32
 }
 
+/// Returns true if a credit limit is worth a header of a frame that goes anyway: an eighth of the window is news. A frame
+/// whose header says nothing else does without it until then.
+#[inline]
+pub const fn is_worth_a_header(limit: u16, advertised: u16, width: u16) -> bool {
+    (limit.wrapping_sub(advertised) as u32).wrapping_mul(8) >= width as u32
+}
+
 /// The receive buffers that connections share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
@@ -123,6 +130,20 @@ mod tests {
         assert!(!is_due(8, 8, 8) && !is_due(11, 8, 8) && is_due(12, 8, 8));
         assert!(is_due(9, 8, 1) && is_due(9, 8, 2) && !is_due(9, 8, 3));
         assert!(is_due(1, 65_533, 8) && !is_due(0, 65_533, 8));
+    }
+
+    #[test]
+    fn an_eighth_of_a_window_is_worth_a_header() {
+        assert!(!is_worth_a_header(64, 64, 64) && !is_worth_a_header(71, 64, 64));
+        assert!(is_worth_a_header(72, 64, 64) && is_worth_a_header(4, 65_532, 64));
+        // Of a narrow window, each message is.
+        assert!(!is_worth_a_header(8, 8, 3) && is_worth_a_header(9, 8, 3));
+        for width in 1..=MAX_WIDTH {
+            for news in 0..=width {
+                // It goes along before it takes a message of its own.
+                assert!(is_worth_a_header(news, 0, width) || !is_due(news, 0, width));
+            }
+        }
     }
 
     #[test]

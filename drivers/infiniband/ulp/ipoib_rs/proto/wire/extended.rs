@@ -19,10 +19,11 @@
 //!
 //! A frame in which all else is 0, with nothing behind it, carries nothing but the credit limit.
 //!
-//! The 12 bytes may make a message take one InfiniBand packet more. If they would say no more than that the
-//! checksum of TCP or UDP, directly behind IPv6 or IPv4 without options, is still to be computed, the *compact
-//! form* leaves them out, and the EtherType says so: [`EtherType::COMPACT_TCP_V4`] and the three that follow.
-//! Such a frame carries no credit limit, and goes only to peers that announced [`Flags::COMPACT`].
+//! If they would say no more than that the checksum of TCP or UDP, directly behind IPv6 or IPv4 without options, is still
+//! to be computed, the *compact form* leaves the 12 bytes out, and the EtherType says so: [`EtherType::COMPACT_TCP_V4`]
+//! and the three that follow. Such a frame carries no credit limit, and goes only to peers that announced
+//! [`Flags::COMPACT`]: where the bytes would make the message take one InfiniBand packet more, and where the credit limit
+//! is hardly news.
 //!
 //! [`Flags::COMPACT`]: crate::wire::hwaddr::Flags::COMPACT
 //!

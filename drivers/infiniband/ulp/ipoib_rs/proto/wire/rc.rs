@@ -37,13 +37,20 @@ pub fn is_extended(head: &[u8], agreed: bool) -> bool {
 }
 
 /// The EtherType with which a packet of `len` bytes goes in the compact form: `header`, whose credit limit is 0, can
-/// be left out, and would make the message one InfiniBand packet longer where `ib_mtu` bytes go into each. An `ib_mtu`
-/// of 0 is that of a peer that does not take the form; others are powers of two.
+/// be left out, and either there is no `credit` limit to go along, or the header would make the message one InfiniBand
+/// packet longer where `ib_mtu` bytes go into each. An `ib_mtu` of 0 is that of a peer that does not take the form; others
+/// are powers of two.
 #[inline(always)]
-pub const fn compact_type(header: ExtendedHeader, len: u32, ib_mtu: u32) -> Option<EtherType> {
+pub const fn compact_type(
+    header: ExtendedHeader,
+    len: u32,
+    ib_mtu: u32,
+    credit: bool,
+) -> Option<EtherType> {
     // Where the last byte is in the last packet, without the header. If the MTU is 0, it is nowhere near the end.
     let last = len.wrapping_add((Header::LEN as u32).wrapping_sub(1)) & ib_mtu.wrapping_sub(1);
-    if last >= ib_mtu.wrapping_sub(ExtendedHeader::LEN as u32) {
+    let is_longer = last >= ib_mtu.wrapping_sub(ExtendedHeader::LEN as u32);
+    if is_longer || (!credit && ib_mtu != 0) {
         header.compact()
     } else {
         None
@@ -333,7 +340,7 @@ mod tests {
     fn a_header_costs_no_infiniband_packet() {
         let header = ExtendedHeader::from_compact(EtherType::COMPACT_TCP_V4);
         let header = header.unwrap_or(ExtendedHeader::credit_only(0));
-        let message = |len: u32, ib_mtu| match compact_type(header, len, ib_mtu) {
+        let message = |len: u32, ib_mtu| match compact_type(header, len, ib_mtu, true) {
             Some(_) => len as usize + Header::LEN,
             None => len as usize + EXTENDED_HEADERS,
         };
@@ -351,11 +358,16 @@ mod tests {
             }
         }
         // Not to who does not take it, and not what has more to say.
-        for len in 0..=65_535 {
-            assert!(compact_type(header, len, 0).is_none());
+        for credit in [false, true] {
+            for len in 0..=65_535 {
+                assert!(compact_type(header, len, 0, credit).is_none());
+            }
+            assert!(compact_type(ExtendedHeader::credit_only(0), 4092, 4096, credit).is_none());
         }
-        assert!(compact_type(ExtendedHeader::credit_only(0), 4092, 4096).is_none());
-        assert!(compact_type(header, 4092, 4096) == Some(EtherType::COMPACT_TCP_V4));
+        assert!(compact_type(header, 4092, 4096, true) == Some(EtherType::COMPACT_TCP_V4));
+        // Nor is it there for a credit limit that can wait.
+        assert!(compact_type(header, 53, 4096, false) == Some(EtherType::COMPACT_TCP_V4));
+        assert!(compact_type(header, 53, 4096, true).is_none());
     }
 
     #[test]
