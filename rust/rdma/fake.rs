@@ -112,6 +112,11 @@ impl Fake {
         state.posted.remove(0).map_err(|_| ENOBUFS)
     }
 
+    /// The number of receives that it has.
+    pub(crate) fn posted(&self) -> usize {
+        self.allocated.state.lock().posted.len()
+    }
+
     /// Writes a message to where the elements of a receive say.
     pub(crate) fn write(&self, posted: &Posted, mut bytes: &[u8]) -> Result {
         for sge in &posted.sges {

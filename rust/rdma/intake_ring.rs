@@ -10,6 +10,9 @@
 //! cannot be posted again, since the device does not tell which one it was, and may still write to one that
 //! is merely late. [`IntakeRing::overtaken`] counts those slots.
 //!
+//! A shared receive queue gets several slots with one call, so that a few wait for others. None does once a queue pair has
+//! ended, until it is known that it took none with it: the few that wait might be all that are left.
+//!
 //! Queue pairs with receive queues of their own get some of the slots each (`queues.rs`).
 //!
 //! Posted buffers cannot be taken back, short of destroying the queues, which queue pairs hold. So a dropped
@@ -47,6 +50,11 @@ const MAX_SIZE: u32 = 1 << 16;
 
 /// A slot is overtaken when the ring has posted this many times its size since.
 const OVERTAKEN: u32 = 4;
+
+/// The most slots that wait until they are posted to a shared receive queue with one call.
+const MOST_AT_ONCE: u32 = 16;
+/// No more than one slot in so many waits.
+const WAITING: u32 = 32;
 
 /// A pool of receive buffers of several parts, which a device can write to.
 pub struct MessagePool {
@@ -112,6 +120,10 @@ pub struct IntakeRing {
     chain: RecvChain,
     post: Post,
     report: ReceiveReport,
+    /// The device has refused what was posted last.
+    refused: bool,
+    /// So many are posted together.
+    at_once: u32,
     late: KVec<u64>,
     overtaken: usize,
     /// Counts of queue pairs that have ended: since the last look at the slots, and between that and the look before.
@@ -191,12 +203,14 @@ impl IntakeRing {
         };
         intake.claim()?;
         // INVARIANT: All slots are chained, or idle; none is late.
-        Ok(Self {
+        let mut ring = Self {
             memory: ManuallyDrop::new(memory),
             wcs,
             chain,
             post,
             report: ReceiveReport::default(),
+            refused: false,
+            at_once: 1,
             late,
             overtaken: 0,
             ended: [0; 2],
@@ -206,7 +220,24 @@ impl IntakeRing {
             place: Some(place),
             cq: cq.clone(),
             intake: intake.clone(),
-        })
+        };
+        ring.wait_again();
+        Ok(ring)
+    }
+
+    /// The most slots of a ring of `size` that wait to be posted, so that a device may not have them.
+    pub fn most_waiting(size: u32) -> u32 {
+        (size / WAITING).clamp(1, MOST_AT_ONCE) - 1
+    }
+
+    /// Lets slots wait for others, unless some may be missing.
+    fn wait_again(&mut self) {
+        let may_wait = matches!(self.post, Post::Shared(..));
+        self.at_once = if may_wait && self.overtaken == 0 && self.ended == [0; 2] {
+            Self::most_waiting(self.size()) + 1
+        } else {
+            1
+        };
     }
 
     /// Binds the buffers' pool to the NAPI instance that polls the ring, or unbinds it
@@ -239,7 +270,9 @@ impl IntakeRing {
     ///
     /// Process context, without NAPI.
     pub fn fill(&mut self) -> Result {
-        self.post_chain()
+        let result = self.post_chain();
+        self.refused = result.is_err();
+        result
     }
 
     /// Posts to a queue pair as much as its own receive queue takes, if it has one.
@@ -276,6 +309,8 @@ impl IntakeRing {
             queues.end(qp, &mut self.memory.slots, &mut self.chain);
             return None;
         }
+        self.at_once = 1;
+        self.post_all();
         let posted = self.chain.generations.posted();
         let is_quiet = core::mem::replace(&mut self.quiet_since, posted) == posted;
         let [last, before] = &mut self.ended;
@@ -313,7 +348,7 @@ impl IntakeRing {
     /// device refused.
     #[inline]
     pub fn is_due(&self) -> bool {
-        !self.cq.is_quiet() || !self.chain.is_empty()
+        !self.cq.is_quiet() || self.refused
     }
 
     /// Takes up to `most` completions, or as many as one call can, and says how many: what the NAPI
@@ -351,10 +386,20 @@ impl IntakeRing {
         memory.complete(wcs.get(i)?, chain, queues, report, failed)
     }
 
-    /// Posts again what was received.
-    #[inline]
+    /// Posts again what was received, if it is worth a call.
+    // For every message; left to itself, the compiler calls it.
+    #[inline(always)]
     pub fn post(&mut self) {
-        if self.post_chain().is_err() {
+        if self.chain.generations.chained() >= self.at_once || self.refused {
+            self.post_all();
+        }
+    }
+
+    /// Posts again all that was received.
+    #[inline(never)]
+    fn post_all(&mut self) {
+        self.refused = self.post_chain().is_err();
+        if self.refused {
             self.report.count(|report| &mut report.refused);
         }
         if self.chain.generations.posted().wrapping_sub(self.looked) >= self.old {
@@ -387,11 +432,11 @@ impl IntakeRing {
         self.looked = self.chain.generations.posted();
         // A slot that was lost before the last look counts as overtaken by now.
         self.ended = [0, self.ended[0]];
+        self.wait_again();
     }
 
     /// Posts the chain.
-    // For nearly every message; left to itself, the compiler calls it.
-    #[inline(always)]
+    #[inline]
     fn post_chain(&mut self) -> Result {
         match &mut self.post {
             Post::Shared(post_recv, srq) => self.chain.post(|first, bad| {

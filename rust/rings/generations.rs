@@ -37,6 +37,12 @@ impl Generations {
         self.posted
     }
 
+    /// The number of slots that are chained.
+    #[inline]
+    pub const fn chained(&self) -> u32 {
+        self.chained.wrapping_sub(self.posted)
+    }
+
     /// Chains slot `index`. Returns its identifier from now on.
     #[inline]
     pub fn next_id(&mut self, index: u32) -> u64 {

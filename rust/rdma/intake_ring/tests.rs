@@ -17,6 +17,7 @@ use crate::deferred::Reaper;
 use crate::fake::{Fake, Posted, Synced};
 use crate::intake::Intake;
 use crate::pd::Pd;
+use crate::rc::QpKey;
 use ipoib_netdev::faults::each_allocation_fails;
 
 /// The longest message.
@@ -282,6 +283,24 @@ mod cases {
         assert!(bed.fake.syncs()?.is_empty());
         let report = bed.ring.take_report().ok_or(EINVAL)?;
         assert_eq!(report.malformed, 2);
+        Ok(())
+    }
+
+    /// A slot waits for another one, so that one call posts both, but not once a queue pair has ended: it may have taken all
+    /// others with it.
+    #[test]
+    fn slots_are_posted_together() -> Result {
+        let mut bed = Bed::new(64, MAX_PARTS)?;
+        assert_eq!(IntakeRing::most_waiting(64), 1);
+        for posted in [63, 64, 63, 64, 63] {
+            bed.receive(&[1; 100])?;
+            assert_eq!(bed.fake.posted(), posted);
+        }
+        bed.ring.end(QpKey::of(core::ptr::null()));
+        for _ in 0..3 {
+            assert_eq!(bed.fake.posted(), 64);
+            bed.receive(&[1; 100])?;
+        }
         Ok(())
     }
 

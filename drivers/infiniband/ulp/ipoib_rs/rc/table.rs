@@ -16,7 +16,7 @@ use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::places::{choose, Choice, Tried};
 use ipoib_proto::share::{IDLE_MS, MAX_HELD};
 use ipoib_proto::ticket::Ticket;
-use ipoib_rdma::Lane;
+use ipoib_rdma::{IntakeRing, Lane};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -140,7 +140,7 @@ impl Connections {
             senders: Senders::new()?,
             ended: Endings::new(MOST)?,
             all: KVec::with_capacity(MOST, GFP_KERNEL)?,
-            pool: Pool::new(buffers),
+            pool: Pool::new(buffers - IntakeRing::most_waiting(buffers)),
             rc_context,
             counters,
             own,
