@@ -19,14 +19,23 @@ const SMALL_BODY: usize = 8192;
 /// A message may cost so many times its length.
 pub(crate) const MOST_COST: usize = 3;
 
-/// The first order whose pages, of `page` bytes in the order 0, waste no more than an eighth when they are cut into
-/// fragments of `frag_size` bytes, or else the largest.
+/// Fragments of which a page of the order 0 takes two come from pages of so many bytes at least: to get a page and to return
+/// it costs as much as several fragments.
+const LEAST_PAGE: usize = 16384;
+
+/// The first order whose pages, of `page` bytes in the order 0, are long enough and waste no more than an eighth when they
+/// are cut into fragments of `frag_size` bytes, or else the largest.
 pub(crate) fn fragment_order(page: usize, frag_size: usize) -> u32 {
+    let least = if page / frag_size > 1 {
+        LEAST_PAGE
+    } else {
+        page
+    };
     (0..MAX_ORDER)
         .find(|&order| {
             let page = page << order;
             // If none fits, all of it is waste.
-            page % frag_size <= page / 8
+            page >= least && page % frag_size <= page / 8
         })
         .unwrap_or(MAX_ORDER)
 }
