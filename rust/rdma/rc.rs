@@ -189,6 +189,11 @@ impl RcQp {
         self.body.qp.as_raw()
     }
 
+    /// Bytes of a message that it can take as it is posted ([`OwnedQp::inline`]).
+    pub(crate) fn inline(&self) -> u32 {
+        self.body.qp.inline()
+    }
+
     /// The number, 24 bits, by which the peer addresses it.
     pub fn qpn(&self) -> u32 {
         self.qpn
@@ -458,6 +463,13 @@ mod tests {
         assert!(bed.qp.has_ended());
         assert_eq!((bed.qp.to_reset(), bed.fake.changes()), (Ok(()), 3));
         assert_eq!(bed.connect(), Err(ENODEV));
+        Ok(())
+    }
+
+    /// Nothing is taken as it is posted by a device that does not use the kernel's addresses, whatever it says.
+    #[test]
+    fn mapped_messages_are_taken_later() -> Result {
+        assert_eq!(Bed::new()?.qp.inline(), 0);
         Ok(())
     }
 

@@ -14,6 +14,7 @@ use core::ptr::{self, NonNull};
 use ipoib_netdev::skb::{DropReason, TxSkb};
 use ipoib_rings::slots::id;
 use ipoib_sys::bindings;
+use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -49,6 +50,8 @@ pub struct RcSender {
     generation: u32,
     last: u64,
     lane: Option<Arc<Lane>>,
+    /// Messages of so many bytes are taken by the device as they are posted, if they are `lane`'s.
+    inline: usize,
     refused: Option<u32>,
 }
 
@@ -96,6 +99,7 @@ pub fn rc_ring(
         generation,
         last: 0,
         lane: None,
+        inline: 0,
         refused: None,
     };
     Ok((sender, completions))
@@ -172,6 +176,7 @@ impl RcSender {
             Err(error) => return Err((skb, error)),
         };
         let id = id(index, self.generation);
+        let len = skb.len();
         let kind = match (own, lane.is_slow()) {
             (true, _) => Kind::Own,
             (false, true) => Kind::Uncharged,
@@ -195,7 +200,10 @@ impl RcSender {
         // SAFETY: This is the sender, which peeked; the generation is not 0 by the type invariant.
         unsafe { slots.ring.fill(index, self.generation, frame) };
         // SAFETY: As above; that many elements were filled. INVARIANT: The slot is filled, and the lane held.
-        unsafe { self.chain.push(id, num_sge) };
+        let wr = unsafe { self.chain.push(id, num_sge) };
+        if len <= self.inline {
+            wr.send_flags = bindings::ib_send_flags_IB_SEND_INLINE as c_int;
+        }
         self.last = id;
         // INVARIANT: It stays odd.
         self.generation = self.generation.wrapping_add(2);
@@ -217,6 +225,7 @@ impl RcSender {
         self.flush();
         // SAFETY: This is the sender; it was just checked where the queue pair completes.
         unsafe { self.slots.hold(lane) }?;
+        self.inline = qp.inline() as usize;
         // INVARIANT: Nothing of another lane is pending, and this one is held.
         self.lane = Some(lane.clone());
         Ok(())

@@ -11,6 +11,8 @@ use kernel::sync::SpinLock;
 
 /// The most elements of a receive.
 const MAX_SGE: usize = 4;
+/// Bytes of a message that it takes as it is posted.
+const INLINE: u32 = 64;
 /// Requests, completions and syncs that it keeps at a time.
 pub(super) const ROOM: usize = 256;
 
@@ -311,11 +313,12 @@ unsafe extern "C" fn post_send(
 /// As above.
 unsafe extern "C" fn create_qp(
     qp: *mut bindings::ib_qp,
-    _attr: *mut bindings::ib_qp_init_attr,
+    attr: *mut bindings::ib_qp_init_attr,
     _udata: *mut bindings::ib_udata,
 ) -> c_int {
     // SAFETY: By this function's requirements. It is zeroed, which is the state Reset.
     unsafe {
+        (*attr).cap.max_inline_data = INLINE;
         let mut state = state((*qp).device).lock();
         state.made += 1;
         (*qp).qp_num = state.made;
