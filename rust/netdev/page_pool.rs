@@ -60,18 +60,23 @@ pub(crate) unsafe fn fragments(
     Ok((pool, frags))
 }
 
-/// Takes a fragment, of a new page if nothing is left of the last one. None: there is no memory.
+/// Takes a fragment, of a new page if nothing is left of the last one. None: there is no memory, or `may_begin` does not
+/// let it take a page.
 ///
 /// # Safety
 ///
-/// `frags` must be those of a valid pool, which nobody else uses meanwhile. To `sleep` for memory, the caller must be in
-/// process context; otherwise softirqs must be disabled.
+/// `frags` must be those of a valid pool, which nobody else uses meanwhile if `may_begin` returns true. To `sleep` for
+/// memory, the caller must be in process context; otherwise softirqs must be disabled.
 #[inline(always)]
 pub(crate) unsafe fn next(
     frags: &mut bindings::ipoib_rs_frags,
+    may_begin: impl FnOnce() -> bool,
     sleep: bool,
 ) -> Option<NonNull<u8>> {
     if frags.next == frags.end {
+        if !may_begin() {
+            return None;
+        }
         // SAFETY: By this function's requirements.
         return NonNull::new(unsafe { bindings::ipoib_rs_frags_begin(frags, sleep) }.cast());
     }
@@ -216,12 +221,10 @@ impl<const LEAD: usize> PagePool<LEAD> {
     /// pool that is bound to another NAPI instance.
     #[inline]
     pub fn alloc(&mut self, context: &Context<'_>) -> Option<RxBuf<LEAD>> {
-        if self.frags.next == self.frags.end && !self.pool.serves(context) {
-            return None;
-        }
+        let Self { frags, pool, .. } = self;
         // SAFETY: A poll runs. The pool is valid, and `&mut self` makes us its only user but for the softirqs of its
         // instance, whose poll this is if there is one, or nothing is taken from it.
-        let va = unsafe { next(&mut self.frags, false) };
+        let va = unsafe { next(frags, || pool.serves(context), false) };
         // INVARIANT: It was taken from `frags`.
         va.map(|va| RxBuf { va })
     }
@@ -235,7 +238,7 @@ impl<const LEAD: usize> PagePool<LEAD> {
     pub fn alloc_sleeping(&mut self) -> Option<RxBuf<LEAD>> {
         self.pool.unbind();
         // SAFETY: Process context. The pool is valid, and `&mut self` makes us its only user, as it is not bound.
-        let va = unsafe { next(&mut self.frags, true) };
+        let va = unsafe { next(&mut self.frags, || true, true) };
         // INVARIANT: It was taken from `frags`.
         va.map(|va| RxBuf { va })
     }

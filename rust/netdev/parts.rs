@@ -282,7 +282,8 @@ impl PartsPool {
     unsafe fn build(&mut self, parts: &mut Parts, len: usize, packet: Packet) -> Result<RxSkb> {
         // SAFETY: The pool is valid by the type invariant, and `&mut self` makes us its only user but for the
         // softirqs of its instance, whose poll runs if there is one.
-        let new = unsafe { page_pool::next(&mut self.pools.heads, false) }.ok_or(ENOMEM)?;
+        let new = unsafe { page_pool::next(&mut self.pools.heads, || true, false) };
+        let new = new.ok_or(ENOMEM)?;
         let at = HEAD_ROOM.wrapping_add(packet.strip().into());
         let end = HEAD_ROOM.wrapping_add(len.min(HEAD_LEN));
         // SAFETY: The head is a fragment by the type invariants, as long as any other. The link headers are in it,
