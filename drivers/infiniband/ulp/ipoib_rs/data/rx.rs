@@ -93,11 +93,6 @@ impl Owner for Owned<'_> {
 struct Sink {
     /// The port is one of InfiniBand, where packets have LIDs.
     infiniband: bool,
-    /// Bits of an LID: none on RoCE.
-    lid_mask: u16,
-    /// Network header of a packet whose completion names none. On InfiniBand it has none; on RoCE it has one that bnxt_re
-    /// does not report.
-    unsaid: Option<Network>,
     link: Link,
     up: Up,
 }
@@ -136,8 +131,6 @@ impl RxPoll {
             ring,
             sink: Sink {
                 infiniband,
-                lid_mask: if infiniband { u16::MAX } else { 0 },
-                unsaid: (!infiniband).then_some(Network::Unknown),
                 link: Link {
                     local,
                     route: Route::NONE,
@@ -251,13 +244,14 @@ impl RxPoll {
 
 /// Contents of the GRH area, from the device's word on the network header.
 #[inline(always)]
-fn network(header: NetworkHeader, infiniband: bool) -> Network {
-    match header {
-        NetworkHeader::Grh => Network::Grh,
-        NetworkHeader::Ipv4 => Network::Ipv4,
-        NetworkHeader::Ipv6 => Network::Ipv6,
-        NetworkHeader::Unknown if infiniband => Network::Grh,
-        NetworkHeader::Unknown => Network::Unknown,
+fn network(header: Option<NetworkHeader>, infiniband: bool) -> Option<Network> {
+    match (header, infiniband) {
+        (None, true) => None,
+        (Some(NetworkHeader::Grh), _) | (Some(NetworkHeader::Unknown), true) => Some(Network::Grh),
+        (Some(NetworkHeader::Ipv4), _) => Some(Network::Ipv4),
+        (Some(NetworkHeader::Ipv6), _) => Some(Network::Ipv6),
+        // On RoCE there is one, though bnxt_re does not report it.
+        (Some(NetworkHeader::Unknown) | None, false) => Some(Network::Unknown),
     }
 }
 
@@ -301,20 +295,17 @@ impl Receive<PAYLOAD_OFFSET> for Arrivals<'_, '_> {
     }
 }
 
-impl Sink {
-    /// The addresses of a datagram, from its completion.
-    #[inline(always)]
-    fn meta(&self, completion: Completion<'_>) -> RxMeta {
-        RxMeta {
-            src_qp: completion.src_qp(),
-            slid: completion.slid() & self.lid_mask,
-            network: match completion.network() {
-                Some(header) => Some(network(header, self.infiniband)),
-                None => self.unsaid,
-            },
-        }
+/// The addresses of a datagram, from its completion.
+#[inline(always)]
+fn meta(completion: Completion<'_>, infiniband: bool) -> RxMeta {
+    RxMeta {
+        src_qp: completion.src_qp(),
+        slid: completion.slid(),
+        network: network(completion.network(), infiniband),
     }
+}
 
+impl Sink {
     /// Checks a datagram and passes its frame up.
     // For every datagram; left to itself, the compiler calls it.
     #[inline(always)]
@@ -325,14 +316,18 @@ impl Sink {
         order: &mut Order,
         rc: &mut Option<KBox<RcRx>>,
     ) {
-        let meta = self.meta(received.completion);
-        let (link, up) = (&mut self.link, &self.up);
+        let Self {
+            infiniband,
+            link,
+            up,
+        } = self;
+        let meta = || meta(received.completion, *infiniband);
         let datagram = received.buf.bytes();
         // Two calls: inlined, the first knows that the frame is unicast and of a known sender.
         if let Some(frame) = classify_known(datagram, meta, &link.route) {
             return up.pass(context, received, frame, order);
         }
-        match link.check(datagram, meta, rc) {
+        match link.check(datagram, meta(), rc) {
             Ok(frame) => up.pass(context, received, frame, order),
             Err(Some(reason)) => {
                 let (dev, length) = (context.device(), datagram.len());

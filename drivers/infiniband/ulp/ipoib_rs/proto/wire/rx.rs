@@ -39,39 +39,30 @@ pub enum Network {
 pub struct RxMeta {
     /// The queue pair that sent the packet.
     pub src_qp: u32,
-    /// The LID of the port that sent it; 0 on RoCE.
+    /// The LID of the port that sent it, which names the sender if there is no network header.
     pub slid: u16,
     /// Contents of the GRH area; `None` if there are none.
     pub network: Option<Network>,
 }
 
-/// Fields of a packet's completion, as they are compared.
+/// The sender of a packet, as its completion names it: in one number, which is compared at once.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Sender {
-    /// A number for the kind of network header, or none.
-    network: u8,
-    src_qp: u32,
-    slid: u16,
-}
+struct Sender(u64);
 
 impl Sender {
     /// Of no packet.
-    const NONE: Sender = Sender {
-        network: u8::MAX,
-        src_qp: 0,
-        slid: 0,
-    };
+    const NONE: Sender = Sender(u64::MAX);
 
+    /// Of a packet without a network header.
     #[inline]
-    const fn of(meta: RxMeta) -> Sender {
-        Sender {
-            network: match meta.network {
-                Some(network) => network as u8,
-                None => (Network::Unknown as u8).wrapping_add(1),
-            },
-            src_qp: meta.src_qp,
-            slid: meta.slid,
-        }
+    const fn in_subnet(lid: u16, src_qp: u32) -> Sender {
+        Sender(((lid as u64) << 32) | src_qp as u64)
+    }
+
+    /// Of a packet whose network header is of a kind.
+    #[inline]
+    const fn behind(network: Network, src_qp: u32) -> Sender {
+        Sender(((network as u64).wrapping_add(1) << 48) | src_qp as u64)
     }
 }
 
@@ -111,7 +102,7 @@ pub const fn source_in_subnet(lid: u16, qpn: Qpn) -> HwAddr {
 /// branch for each word.
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
-    /// From that packet's completion.
+    /// The sender of that packet.
     sender: Sender,
     /// The GRH area of that packet.
     words: Words,
@@ -133,12 +124,12 @@ impl Route {
     /// Returns true if a packet went between the same two; if so, its GRH area is what it should be.
     #[inline]
     fn is_of(&self, grh: &[u8; GRH_LEN], meta: RxMeta) -> bool {
-        if Sender::of(meta) != self.sender {
-            return false;
-        }
-        if meta.network.is_none() {
+        let Some(network) = meta.network else {
             // There is nothing in that area.
-            return true;
+            return self.sender == Sender::in_subnet(meta.slid, meta.src_qp);
+        };
+        if self.sender != Sender::behind(network, meta.src_qp) {
+            return false;
         }
         let [a, b, c, d, e] = words(grh);
         let [was_a, was_b, was_c, was_d, was_e] = self.words;
@@ -165,7 +156,7 @@ impl Route {
                 return Ok((Destination::Unicast, None));
             }
             *self = Route {
-                sender: Sender::of(meta),
+                sender: Sender::in_subnet(meta.slid, meta.src_qp),
                 words: [0; GRH_LEN / 8],
                 fixed: [0; GRH_LEN / 8],
                 source: source_in_subnet(meta.slid, qpn),
@@ -192,7 +183,7 @@ impl Route {
             return Ok((dest, None));
         }
         *self = Route {
-            sender: Sender::of(meta),
+            sender: Sender::behind(network, meta.src_qp),
             words: words(grh),
             fixed: match (ipv4, network) {
                 (false, _) => FIXED_IN_GRH,
@@ -255,14 +246,19 @@ pub struct Frame<'a> {
 
 /// Checks a received packet as [`classify`] does, if it has the addresses of the one before. `None` if it has others,
 /// or if something is wrong with it.
+// `meta` is called where its fields are compared: that makes one comparison of a packet without a network header.
 #[inline(always)]
-pub fn classify_known<'a>(packet: &[u8], meta: RxMeta, route: &'a Route) -> Option<Frame<'a>> {
+pub fn classify_known<'a>(
+    packet: &[u8],
+    meta: impl FnOnce() -> RxMeta,
+    route: &'a Route,
+) -> Option<Frame<'a>> {
     if packet.len() <= PAYLOAD_OFFSET {
         return None;
     }
     let (grh, rest) = packet.split_first_chunk::<GRH_LEN>()?;
     let header = Header::parse(rest).ok()?;
-    let known = route.is_of(grh, meta) && header.ether_type.is_supported();
+    let known = route.is_of(grh, meta()) && header.ether_type.is_supported();
     known.then(|| Frame {
         ether_type: header.ether_type,
         reserved: header.reserved,
@@ -427,8 +423,8 @@ mod tests {
 
     /// The verdict on a packet behind those that went by `route`.
     fn next<'a>(bytes: &[u8], meta: RxMeta, route: &'a mut Route) -> Result<Frame<'a>, DropReason> {
-        if classify_known(bytes, meta, route).is_some() {
-            return classify_known(bytes, meta, route).ok_or(DropReason::BadGrh);
+        if classify_known(bytes, || meta, route).is_some() {
+            return classify_known(bytes, || meta, route).ok_or(DropReason::BadGrh);
         }
         super::classify(bytes, meta, &local(), route)
     }
@@ -752,16 +748,21 @@ mod tests {
     fn a_packet_like_the_one_before() -> Result<(), DropReason> {
         let bytes = packet(PEER_GID, OUR_GID, IPV4);
         let mut route = Route::NONE;
-        assert_eq!(classify_known(&bytes, META, &route), None);
+        assert_eq!(classify_known(&bytes, || META, &route), None);
         let mut before = Route::NONE;
         let first = super::classify(&bytes, META, &local(), &mut before)?;
         super::classify(&bytes, META, &local(), &mut route)?;
-        assert_eq!(classify_known(&bytes, META, &route), Some(first));
+        assert_eq!(classify_known(&bytes, || META, &route), Some(first));
         let shortest = &bytes[..=PAYLOAD_OFFSET];
-        assert!(classify_known(shortest, META, &route).is_some_and(|frame| frame.payload_len == 1));
-        assert_eq!(classify_known(&bytes[..PAYLOAD_OFFSET], META, &route), None);
+        assert!(
+            classify_known(shortest, || META, &route).is_some_and(|frame| frame.payload_len == 1)
+        );
+        assert_eq!(
+            classify_known(&bytes[..PAYLOAD_OFFSET], || META, &route),
+            None
+        );
         let foreign = packet(PEER_GID, OUR_GID, [0x81, 0, 0, 0]);
-        assert_eq!(classify_known(&foreign, META, &route), None);
+        assert_eq!(classify_known(&foreign, || META, &route), None);
         Ok(())
     }
 
