@@ -23,6 +23,7 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 
 use ipoib_netdev::napi::{Binding, MAX_BUDGET};
 use ipoib_netdev::parts::{PartsPool, MAX_PARTS};
+use ipoib_rings::generations::Generations;
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -47,6 +48,8 @@ use queues::Queues;
 
 /// The most slots: even several generations for each are far from 2^32.
 const MAX_SIZE: u32 = 1 << 16;
+
+const _: () = assert!(MAX_SIZE <= Generations::MOST);
 
 /// A slot is overtaken when the ring has posted this many times its size since.
 const OVERTAKEN: u32 = 4;

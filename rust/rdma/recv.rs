@@ -10,6 +10,7 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 
 use ipoib_netdev::napi::{Binding, Context, MAX_BUDGET};
 use ipoib_netdev::page_pool::{PagePool, RxBuf};
+use ipoib_rings::generations::Generations;
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -292,8 +293,8 @@ impl<const LEAD: usize> RecvRing<LEAD> {
     /// # Errors
     ///
     /// `EINVAL` if `size` is no power of two, or more than the queue pair or its completion queue
-    /// take, or the buffers are not longer than 40 bytes; `EBUSY` if the completion queue has a
-    /// ring; `ENOMEM`.
+    /// take, or than 2^24, or the buffers are not longer than 40 bytes; `EBUSY` if the completion queue
+    /// has a ring; `ENOMEM`.
     ///
     /// # Context
     ///
@@ -303,6 +304,7 @@ impl<const LEAD: usize> RecvRing<LEAD> {
         if !size.is_power_of_two()
             || size > qp.caps().recv_wr
             || size > qp.recv_cq().entries()
+            || size > Generations::MOST
             || qp.caps().recv_sge == 0
             || buf_len <= GRH_LEN
         {
@@ -467,12 +469,12 @@ impl<const LEAD: usize> RecvRing<LEAD> {
         // Nothing must be posted from here on.
         //
         // INVARIANT: The chain is empty, and its slots are idle.
-        self.buffers.chain.clear();
         for slot in &mut self.buffers.memory.slots {
             if !self.buffers.chain.is_posted(slot.wr.id()) {
                 slot.wr.set_idle();
             }
         }
+        self.buffers.chain.clear();
         let qp = self.buffers.qp.clone();
         if qp.state() != Ok(QpState::Reset) && qp.to_error().is_ok() {
             loop {

@@ -130,14 +130,16 @@ impl RecvChain {
         Some(id as u32 as usize)
     }
 
-    /// Forgets all requests, which the caller makes idle.
+    /// Forgets all requests, which the caller has made idle.
     pub(crate) fn clear(&mut self) {
+        // INVARIANT: Nothing is chained.
         self.first = ptr::null_mut();
+        self.generations.all_posted();
     }
 
     /// Returns true if the request with this identifier is not chained, so that the device may have it.
     ///
-    /// May return false for a request that was posted 2^32 receives ago.
+    /// May return false for a request that was posted nearly 2^32 receives ago.
     #[inline]
     pub(crate) fn is_posted(&self, id: u64) -> bool {
         self.generations.is_posted(id)

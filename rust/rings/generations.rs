@@ -6,35 +6,37 @@
 //! upper half of its identifier; the lower half is the slot's index. So an old completion is told from
 //! a new one, and what was posted from what only will be.
 
-/// Last generation that was chained, and the last one that was posted.
+/// The generation of the slot that is chained next, and the first one that was not posted.
 ///
 /// # Invariants
 ///
-/// Slots that are chained have the generations after `posted`, up to `chained`.
+/// Slots that are chained have the generations from `first` on, up to the one before `next`. They are no more than
+/// [`Self::MOST`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generations {
-    chained: u32,
-    posted: u32,
+    next: u32,
+    first: u32,
 }
 
 impl Generations {
+    /// The most slots that may be chained at a time.
+    pub const MOST: u32 = 1 << 24;
+
     /// Nothing is chained, and the next generation is the one after `last`.
     pub const fn after(last: u32) -> Self {
-        Self {
-            chained: last,
-            posted: last,
-        }
+        let next = last.wrapping_add(1);
+        Self { next, first: next }
     }
 
-    /// The last one.
+    /// The last one that was chained.
     pub const fn last(&self) -> u32 {
-        self.chained
+        self.next.wrapping_sub(1)
     }
 
     /// The last one that was posted.
     #[inline]
     pub const fn posted(&self) -> u32 {
-        self.posted
+        self.first.wrapping_sub(1)
     }
 
     /// The number of slots that are chained.
@@ -46,40 +48,42 @@ impl Generations {
     /// Chains slot `index`. Returns its identifier from now on.
     #[inline]
     pub fn next_id(&mut self, index: u32) -> u64 {
-        self.chained = self.chained.wrapping_add(1);
-        crate::slots::id(index, self.chained)
+        let id = crate::slots::id(index, self.next);
+        self.next = self.next.wrapping_add(1);
+        id
     }
 
     /// The device has all that was chained.
     #[inline]
     pub fn all_posted(&mut self) {
-        self.posted = self.chained;
+        self.first = self.next;
     }
 
     /// The device has what was chained before the slot that has the identifier `id` now.
     pub fn posted_before(&mut self, id: u64) {
         let (_, generation) = crate::slots::parts(id);
-        self.posted = generation.wrapping_sub(1);
+        self.first = generation;
     }
 
     /// The slot with an identifier, which is the first that is chained, is not posted but done with.
     pub fn posted_through(&mut self, id: u64) {
         let (_, generation) = crate::slots::parts(id);
-        self.posted = generation;
+        self.first = generation.wrapping_add(1);
     }
 
     /// Returns true if the slot with an identifier is not chained, so that the device may have it.
     ///
-    /// Of a slot that was posted 2^32 receives ago, it may say that it is not.
+    /// Of a slot that was posted nearly 2^32 receives ago, it may say that it is not.
     #[inline]
     pub fn is_posted(&self, id: u64) -> bool {
         let (_, generation) = crate::slots::parts(id);
-        self.chained.wrapping_sub(generation) >= self.chained.wrapping_sub(self.posted)
+        // Not compared with what is chained, but with the most that can be, which is no field to be read.
+        generation.wrapping_sub(self.first) >= Self::MOST
     }
 
     /// How many receives were posted since that of the slot with an identifier.
     pub fn age(&self, id: u64) -> u32 {
         let (_, generation) = crate::slots::parts(id);
-        self.posted.wrapping_sub(generation)
+        self.posted().wrapping_sub(generation)
     }
 }
