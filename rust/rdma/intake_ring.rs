@@ -192,7 +192,7 @@ impl IntakeRing {
             claim,
             size as usize,
         )?;
-        let mut chain = RecvChain::after(generation);
+        let mut chain = RecvChain::after(generation)?;
         let post = if intake.is_shared() {
             for (index, slot) in memory.slots.iter_mut().enumerate() {
                 // SAFETY: The slots stay, and are not changed while they are chained.

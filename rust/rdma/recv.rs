@@ -327,10 +327,11 @@ impl<const LEAD: usize> RecvRing<LEAD> {
         let slots = KVVec::with_capacity(n, GFP_KERNEL)?;
         let place = KBox::new_uninit(GFP_KERNEL)?;
         let claim = qp.recv_cq().claim()?;
+        let chain = RecvChain::after(claim.next)?;
         // INVARIANT: There is no slot yet, and nothing is chained or posted.
         let mut ring = Self {
             buffers: Buffers {
-                chain: RecvChain::after(claim.next),
+                chain,
                 raw_qp: qp.as_raw(),
                 post_recv,
                 posted: None,

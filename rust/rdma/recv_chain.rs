@@ -68,28 +68,35 @@ impl RecvWr {
 ///
 /// # Invariants
 ///
-/// * `first` to `last` are the chained requests, linked, unless `first` is null; the last one's link is null.
+/// * The chained requests are those behind `head`, linked, up to `last`, which is `head` if there are none. The last
+///   one's link is anything.
 /// * `generations` has chained those, and posted what the device has.
 pub(crate) struct RecvChain {
-    first: *mut bindings::ib_recv_wr,
+    /// No request: with it in front, the first one is linked as all others are.
+    head: KBox<Opaque<bindings::ib_recv_wr>>,
     last: *mut bindings::ib_recv_wr,
     pub(crate) generations: Generations,
 }
 
 impl RecvChain {
     /// An empty chain, whose first request gets the generation after `last`.
-    pub(crate) fn after(last: u32) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn after(last: u32) -> Result<Self> {
+        let head = KBox::new(Opaque::new(Default::default()), GFP_KERNEL)?;
         // INVARIANT: Nothing is chained.
-        Self {
-            first: ptr::null_mut(),
-            last: ptr::null_mut(),
+        Ok(Self {
+            last: head.get(),
+            head,
             generations: Generations::after(last),
-        }
+        })
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.first.is_null()
+        ptr::eq(self.last, self.head.get())
     }
 
     /// Adds the request of slot `index`.
@@ -100,40 +107,52 @@ impl RecvChain {
     #[inline]
     pub(crate) unsafe fn push(&mut self, wr: &mut RecvWr, index: usize) {
         let wr = wr.0.get();
-        // SAFETY: It is ours, neither chained nor posted.
+        // SAFETY: It is ours, neither chained nor posted. `last` is `head` or a chained request by the type invariant, another
+        // one than this, and nobody changes it.
         unsafe {
             (*wr).__bindgen_anon_1.wr_id = self.generations.next_id(index as u32);
-            (*wr).next = ptr::null_mut();
-        }
-        if self.first.is_null() {
-            self.first = wr;
-        } else {
-            // SAFETY: `last` is a chained request by the type invariant, another one than this, and nobody
-            // changes it.
-            unsafe { (*self.last).next = wr };
+            (*self.last).next = wr;
         }
         self.last = wr;
     }
 
+    /// The first request of a chain that is not empty.
+    #[inline]
+    fn first(&self) -> *mut bindings::ib_recv_wr {
+        // SAFETY: `head` is there, and nobody else changes it.
+        unsafe { (*self.head.get()).next }
+    }
+
+    /// Removes all requests in front of `wr`, one of the chain.
+    fn begin_with(&mut self, wr: *mut bindings::ib_recv_wr) {
+        // SAFETY: As in `first`.
+        unsafe { (*self.head.get()).next = wr };
+    }
+
     /// Takes the first request out; returns its slot's index.
     pub(crate) fn pop(&mut self) -> Option<usize> {
-        if self.first.is_null() {
+        if self.is_empty() {
             // INVARIANT: Nothing is chained.
             self.generations.all_posted();
             return None;
         }
+        let wr = self.first();
         // SAFETY: A request of the chain, which nobody changes; every view of the union is plain bytes.
-        let (next, id) = unsafe { ((*self.first).next, (*self.first).__bindgen_anon_1.wr_id) };
-        // INVARIANT: What is chained is now the rest, whose last is as before.
+        let (next, id) = unsafe { ((*wr).next, (*wr).__bindgen_anon_1.wr_id) };
+        // INVARIANT: What is chained is now the rest, if there is any.
+        if ptr::eq(wr, self.last) {
+            self.last = self.head.get();
+        } else {
+            self.begin_with(next);
+        }
         self.generations.posted_through(id);
-        self.first = next;
         Some(id as u32 as usize)
     }
 
-    /// Forgets all requests, which the caller has made idle.
+    /// Forgets all requests: they are idle, or the device has them.
     pub(crate) fn clear(&mut self) {
         // INVARIANT: Nothing is chained.
-        self.first = ptr::null_mut();
+        self.last = self.head.get();
         self.generations.all_posted();
     }
 
@@ -160,34 +179,35 @@ impl RecvChain {
         &mut self,
         post: impl FnOnce(*const bindings::ib_recv_wr, *mut *const bindings::ib_recv_wr) -> c_int,
     ) -> Result {
-        if self.first.is_null() {
+        if self.is_empty() {
             return Ok(());
         }
+        // SAFETY: A request of the chain, which nobody else changes.
+        unsafe { (*self.last).next = ptr::null_mut() };
+        let first = self.first();
         // Some drivers do not set it when they refuse all.
-        let mut bad = self.first.cast_const();
-        let err = post(self.first, &raw mut bad);
+        let mut bad = first.cast_const();
+        let err = post(first, &raw mut bad);
         if err != 0 {
             return self.refused(err, bad);
         }
         // INVARIANT: The device has what was chained.
-        self.first = ptr::null_mut();
-        self.generations.all_posted();
+        self.clear();
         Ok(())
     }
 
     #[cold]
     fn refused(&mut self, err: c_int, bad: *const bindings::ib_recv_wr) -> Result {
-        let mut wr = self.first;
+        let mut wr = self.first();
         while !wr.is_null() && !ptr::eq(wr, bad) {
             // SAFETY: A request of the chain, which nobody changes.
             wr = unsafe { (*wr).next };
         }
-        // INVARIANT: What is chained is now the rest, whose last is as before. If the device named
-        // none of ours, it may have all of them.
-        self.first = wr;
+        // INVARIANT: What is chained is now the rest. If the device named none of ours, it may have all of them.
         if wr.is_null() {
-            self.generations.all_posted();
+            self.clear();
         } else {
+            self.begin_with(wr);
             // SAFETY: As above; every view of the union is plain bytes.
             let id = unsafe { (*wr).__bindgen_anon_1.wr_id };
             self.generations.posted_before(id);
