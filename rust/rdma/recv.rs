@@ -40,16 +40,16 @@ struct Slot<const LEAD: usize> {
 }
 
 impl<const LEAD: usize> Slot<LEAD> {
-    /// Handles a receive that has failed with `status`.
+    /// Handles a receive that has failed, as `wc` says.
     #[cold]
     fn fail(
         &mut self,
         index: usize,
-        status: bindings::ib_wc_status,
+        wc: &bindings::ib_wc,
         chain: &mut RecvChain,
         report: &mut ReceiveReport,
     ) {
-        if status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
+        if wc.status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
             // Posted again, it would only be flushed again.
             self.wr.set_idle();
             report.count(|report| &mut report.flushed);
@@ -219,7 +219,7 @@ impl<const LEAD: usize> Buffers<LEAD> {
         // INVARIANT: A completed receive is not the device's any more; unless it failed, it is
         // chained below.
         if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
-            slot.fail(index, wc.status, chain, report);
+            slot.fail(index, wc, chain, report);
             return None;
         }
         let Some(new) = alloc(pool) else {
