@@ -293,6 +293,8 @@ pub struct Frame {
     pub offset: u16,
     /// EtherType, in host order.
     pub protocol: u16,
+    /// The device has verified the checksums.
+    pub verified: bool,
 }
 
 impl<const LEAD: usize> RxBuf<LEAD> {
@@ -360,7 +362,8 @@ impl<const LEAD: usize> FilledBuf<LEAD> {
     ) -> core::result::Result<RxSkb, Self> {
         // SAFETY: A NAPI poll runs.
         let mut skb = unsafe { self.build_frame(frame.offset) }?;
-        skb.set_protocol(frame.protocol);
+        // SAFETY: It is new, and nothing was said of it.
+        unsafe { skb.describe(&frame) };
         // SAFETY: `build_frame` has put the data there.
         unsafe {
             skb.set_link_header_at(
@@ -413,7 +416,8 @@ impl<const LEAD: usize> FilledBuf<LEAD> {
         let Some(mut skb) = copy(context, packet) else {
             return Err(self);
         };
-        skb.set_protocol(frame.protocol);
+        // SAFETY: As in `into_frame`.
+        unsafe { skb.describe(&frame) };
         skb.set_link_header(link);
         Ok(skb)
     }

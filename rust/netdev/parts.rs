@@ -302,7 +302,7 @@ impl PartsPool {
         let raw = skb.as_ptr();
         // SAFETY: A fresh skb is ours alone.
         let mut skb = unsafe { RxSkb::from_non_null(skb) };
-        // SAFETY: Its data begin there.
+        // SAFETY: Its data begin there. It is new, and nothing was said of it.
         unsafe { skb.set_packet(&packet, at as u16) };
         if len <= HEAD_LEN && packet.gso == 0 {
             return Ok(skb);

@@ -6,6 +6,7 @@ use ipoib_sys::bindings;
 
 use super::{PacketType, RxSkb};
 use crate::packet::Packet;
+use crate::page_pool::Frame;
 
 impl RxSkb {
     /// Writes the link-layer header, in front of the packet.
@@ -41,7 +42,8 @@ impl RxSkb {
     ///
     /// # Safety
     ///
-    /// `at` must be the distance from the skb's head to its data, which are the packet.
+    /// `at` must be the distance from the skb's head to its data, which are the packet. Nothing must have been said of its
+    /// checksum.
     #[inline(always)]
     pub(crate) unsafe fn set_packet(&mut self, packet: &Packet, at: u16) {
         self.set_protocol(packet.protocol());
@@ -52,27 +54,49 @@ impl RxSkb {
             return;
         }
         let start = at.wrapping_add(packet.csum_start());
-        headers.set_ip_summed(bindings::CHECKSUM_PARTIAL as u8);
         headers.__bindgen_anon_1.__bindgen_anon_1.csum_start = start;
         headers.__bindgen_anon_1.__bindgen_anon_1.csum_offset = packet.csum_offset();
         // Segmentation looks for the transport header, which is there.
         headers.transport_header = start;
+        // SAFETY: By this function's requirements.
+        unsafe { self.set_checksum(bindings::CHECKSUM_PARTIAL) };
     }
 
     /// Sets the EtherType, given in host order.
     #[inline(always)]
-    pub(crate) fn set_protocol(&mut self, ether_type: u16) {
+    fn set_protocol(&mut self, ether_type: u16) {
         // SAFETY: Valid by the type invariant; every view of the unions holds integers only.
         let headers = unsafe { (*self.as_raw()).__bindgen_anon_4.headers.as_mut() };
         headers.protocol = ether_type.to_be();
     }
 
-    /// Says that the device has verified the checksums.
+    /// Sets the protocol of a frame, and whether its checksums are verified.
+    ///
+    /// # Safety
+    ///
+    /// Nothing must have been said of its checksums.
     #[inline(always)]
-    pub fn set_checksum_verified(&mut self) {
+    pub(crate) unsafe fn describe(&mut self, frame: &Frame) {
+        self.set_protocol(frame.protocol);
+        if frame.verified {
+            // SAFETY: By this function's requirements.
+            unsafe { self.set_checksum(bindings::CHECKSUM_UNNECESSARY) };
+        }
+    }
+
+    /// Says how far the checksums are made or verified.
+    ///
+    /// # Safety
+    ///
+    /// Nothing must have been said of them.
+    #[inline(always)]
+    unsafe fn set_checksum(&mut self, summed: u32) {
         // SAFETY: Valid by the type invariant; every view of the unions holds integers only.
         let headers = unsafe { (*self.as_raw()).__bindgen_anon_4.headers.as_mut() };
-        headers.set_ip_summed(bindings::CHECKSUM_UNNECESSARY as u8);
+        let none = u32::from(headers.ip_summed()) == bindings::CHECKSUM_NONE;
+        // SAFETY: By this function's requirements. So bits of a byte are set, by one instruction, and none is cleared.
+        unsafe { core::hint::assert_unchecked(none) };
+        headers.set_ip_summed(summed as u8);
     }
 
     /// Sets whom the frame is for.
