@@ -105,7 +105,7 @@ struct Link {
 
 /// Passes up frames that were checked.
 struct Up {
-    /// Frames of up to so many bytes are copied; during this poll.
+    /// Datagrams of up to so many bytes are copied; during this poll.
     copybreak: usize,
     /// True if the device's word on checksums is taken; during this poll.
     trusts_checksums: bool,
@@ -190,7 +190,7 @@ impl RxPoll {
             ..
         } = self;
         let up = &mut sink.up;
-        up.copybreak = up.settings.rx_copybreak() as usize;
+        up.copybreak = PAYLOAD_OFFSET + up.settings.rx_copybreak() as usize;
         up.trusts_checksums = dev.trusts_checksums();
         let mut arrivals = Arrivals {
             context,
@@ -375,7 +375,7 @@ impl Up {
             verified: self.trusts_checksums & completion.csum_ok(),
         };
         let link = link_header(frame.ether_type);
-        let skb = if frame.payload_len <= self.copybreak {
+        let skb = if buf.bytes().len() <= self.copybreak {
             buf.copy_frame(context, description, &link)
         } else {
             buf.into_frame(context, description, &link)
