@@ -38,12 +38,16 @@ impl EtherType {
     #[inline]
     pub const fn is_supported(self) -> bool {
         const IPV4: u16 = EtherType::IPV4.0.to_be();
-        const ARP: u16 = EtherType::ARP.0.to_be();
-        const RARP: u16 = EtherType::RARP.0.to_be();
         const IPV6: u16 = EtherType::IPV6.0.to_be();
-        const TIPC: u16 = EtherType::TIPC.0.to_be();
         // In the order of the wire, in which a received one is in a register already.
-        matches!(self.0.to_be(), IPV4 | ARP | RARP | IPV6 | TIPC)
+        matches!(self.0.to_be(), IPV4 | IPV6) || self.is_rare()
+    }
+
+    /// Returns true if it is one of those that few frames have.
+    #[cold]
+    #[inline(never)]
+    const fn is_rare(self) -> bool {
+        matches!(self, Self::ARP | Self::RARP | Self::TIPC)
     }
 }
 
