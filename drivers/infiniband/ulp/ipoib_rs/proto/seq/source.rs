@@ -205,7 +205,8 @@ pub struct Sources<T, B, S, P> {
     /// True if there is anything new in `counts`, less `in_order`, or `events`, or another number
     /// of sources.
     changed: bool,
-    swept: u64,
+    /// When slots are to be swept again.
+    next_sweep: u64,
     sweep_at: usize,
     /// The place whose holder is the next to lose its ring.
     reclaim_at: usize,
@@ -229,7 +230,7 @@ where
                 holding: 0,
             },
             changed: false,
-            swept: 0,
+            next_sweep: SWEEP_MS,
             sweep_at: 0,
             reclaim_at: 0,
         })
@@ -259,9 +260,10 @@ where
     /// Takes the other counts since this was called last, if there are any.
     #[inline]
     pub fn take_changes(&mut self) -> Option<(Counts, Events)> {
-        if !core::mem::take(&mut self.changed) {
+        if !self.changed {
             return None;
         }
+        self.changed = false;
         let in_order = core::mem::take(&mut self.shared.counts.in_order);
         let changes = (
             core::mem::take(&mut self.shared.counts),
@@ -462,8 +464,8 @@ where
     /// Forgets sources that are idle. To be called every now and then; `now` is in milliseconds.
     #[inline]
     pub fn sweep(&mut self, now: u64, sink: &mut impl Sink<T>) {
-        if now.saturating_sub(self.swept) >= SWEEP_MS {
-            self.swept = now;
+        if now >= self.next_sweep {
+            self.next_sweep = now.saturating_add(SWEEP_MS);
             self.sweep_some(now, sink);
         }
     }
