@@ -42,7 +42,7 @@ impl Generations {
     /// The number of slots that are chained.
     #[inline]
     pub const fn chained(&self) -> u32 {
-        self.chained.wrapping_sub(self.posted)
+        self.next.wrapping_sub(self.first)
     }
 
     /// Chains slot `index`. Returns its identifier from now on.
