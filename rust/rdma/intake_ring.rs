@@ -123,9 +123,7 @@ pub struct IntakeRing {
     chain: RecvChain,
     post: Post,
     report: ReceiveReport,
-    /// The device has refused what was posted last.
-    refused: bool,
-    /// So many are posted together.
+    /// So many are posted together; 0 if the device has refused some, which are to be posted soon.
     at_once: u32,
     late: KVec<u64>,
     overtaken: usize,
@@ -206,13 +204,12 @@ impl IntakeRing {
         };
         intake.claim()?;
         // INVARIANT: All slots are chained, or idle; none is late.
-        let mut ring = Self {
+        Ok(Self {
             memory: ManuallyDrop::new(memory),
             wcs,
             chain,
             post,
             report: ReceiveReport::default(),
-            refused: false,
             at_once: 1,
             late,
             overtaken: 0,
@@ -223,9 +220,7 @@ impl IntakeRing {
             place: Some(place),
             cq: cq.clone(),
             intake: intake.clone(),
-        };
-        ring.wait_again();
-        Ok(ring)
+        })
     }
 
     /// The most slots of a ring of `size` that wait to be posted, so that a device may not have them.
@@ -233,14 +228,14 @@ impl IntakeRing {
         (size / WAITING).clamp(1, MOST_AT_ONCE) - 1
     }
 
-    /// Lets slots wait for others, unless some may be missing.
-    fn wait_again(&mut self) {
-        let may_wait = matches!(self.post, Post::Shared(..));
-        self.at_once = if may_wait && self.overtaken == 0 && self.ended == [0; 2] {
-            Self::most_waiting(self.size()) + 1
-        } else {
-            1
-        };
+    /// How many slots are posted together: one by one if some may be missing.
+    fn at_once(&self) -> u32 {
+        match self.post {
+            Post::Shared(..) if self.overtaken == 0 && self.ended == [0; 2] => {
+                Self::most_waiting(self.size()) + 1
+            }
+            _ => 1,
+        }
     }
 
     /// Binds the buffers' pool to the NAPI instance that polls the ring, or unbinds it
@@ -274,7 +269,7 @@ impl IntakeRing {
     /// Process context, without NAPI.
     pub fn fill(&mut self) -> Result {
         let result = self.post_chain();
-        self.refused = result.is_err();
+        self.at_once = result.map_or(0, |()| self.at_once());
         result
     }
 
@@ -312,13 +307,12 @@ impl IntakeRing {
             queues.end(qp, &mut self.memory.slots, &mut self.chain);
             return None;
         }
-        self.at_once = 1;
+        self.ended[0] += 1;
         self.post_all();
         let posted = self.chain.generations.posted();
         let is_quiet = core::mem::replace(&mut self.quiet_since, posted) == posted;
-        let [last, before] = &mut self.ended;
-        *last += 1;
-        is_quiet.then_some(self.overtaken + *last + *before)
+        let [last, before] = self.ended;
+        is_quiet.then_some(self.overtaken + last + before)
     }
 
     /// The number of buffers that a queue pair's own receive queue has.
@@ -351,7 +345,7 @@ impl IntakeRing {
     /// device refused.
     #[inline]
     pub fn is_due(&self) -> bool {
-        !self.cq.is_quiet() || self.refused
+        !self.cq.is_quiet() || self.at_once == 0
     }
 
     /// Takes up to `most` completions, or as many as one call can, and says how many: what the NAPI
@@ -393,7 +387,7 @@ impl IntakeRing {
     // For every message; left to itself, the compiler calls it.
     #[inline(always)]
     pub fn post(&mut self) {
-        if self.chain.generations.chained() >= self.at_once || self.refused {
+        if self.chain.generations.chained() >= self.at_once {
             self.post_all();
         }
     }
@@ -401,12 +395,14 @@ impl IntakeRing {
     /// Posts again all that was received.
     #[inline(never)]
     fn post_all(&mut self) {
-        self.refused = self.post_chain().is_err();
-        if self.refused {
-            self.report.count(|report| &mut report.refused);
-        }
+        let result = self.post_chain();
         if self.chain.generations.posted().wrapping_sub(self.looked) >= self.old {
             self.look();
+        }
+        self.at_once = self.at_once();
+        if result.is_err() {
+            self.at_once = 0;
+            self.report.count(|report| &mut report.refused);
         }
     }
 
@@ -435,7 +431,6 @@ impl IntakeRing {
         self.looked = self.chain.generations.posted();
         // A slot that was lost before the last look counts as overtaken by now.
         self.ended = [0, self.ended[0]];
-        self.wait_again();
     }
 
     /// Posts the chain.

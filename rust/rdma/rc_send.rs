@@ -105,6 +105,16 @@ pub fn rc_ring(
     Ok((sender, completions))
 }
 
+/// The flags of a message of `len` bytes, for a queue pair that can take so many as they are posted.
+#[inline(always)]
+fn flags(len: usize, inline: usize) -> c_int {
+    if len <= inline {
+        bindings::ib_send_flags_IB_SEND_INLINE as c_int
+    } else {
+        0
+    }
+}
+
 impl RcSender {
     /// The number of frames that it takes now.
     #[inline]
@@ -200,10 +210,7 @@ impl RcSender {
         // SAFETY: This is the sender, which peeked; the generation is not 0 by the type invariant.
         unsafe { slots.ring.fill(index, self.generation, frame) };
         // SAFETY: As above; that many elements were filled. INVARIANT: The slot is filled, and the lane held.
-        let wr = unsafe { self.chain.push(id, num_sge) };
-        if len <= self.inline {
-            wr.send_flags = bindings::ib_send_flags_IB_SEND_INLINE as c_int;
-        }
+        unsafe { self.chain.push(id, num_sge) }.send_flags = flags(len, self.inline);
         self.last = id;
         // INVARIANT: It stays odd.
         self.generation = self.generation.wrapping_add(2);
