@@ -11,8 +11,8 @@ use ipoib_proto::pkey::PKey;
 use ipoib_proto::rx::{classify, Local, Network, Route, RxMeta, PAYLOAD_OFFSET};
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|input: (&[u8], u32, u8, u8, u8)| {
-    let (bytes, src_qp, network, at, change) = input;
+fuzz_target!(|input: (&[u8], u32, u16, u8, u8, u8)| {
+    let (bytes, src_qp, slid, network, at, change) = input;
     let network = match network % 5 {
         0 => Some(Network::Grh),
         1 => Some(Network::Ipv4),
@@ -20,7 +20,11 @@ fuzz_target!(|input: (&[u8], u32, u8, u8, u8)| {
         3 => Some(Network::Unknown),
         _ => None,
     };
-    let meta = RxMeta { src_qp, network };
+    let meta = RxMeta {
+        src_qp,
+        slid,
+        network,
+    };
     let local = Local {
         gid: Gid([0xfe; 16]),
         qpn: Qpn::new(0x11).unwrap_or(Qpn::MULTICAST),
