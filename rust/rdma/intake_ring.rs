@@ -181,15 +181,11 @@ impl IntakeRing {
         let wcs = KVec::from_elem(bindings::ib_wc::default(), Self::BATCH, GFP_KERNEL)?;
         let mut late = KVec::with_capacity(size as usize, GFP_KERNEL)?;
         let place = KBox::new_uninit(GFP_KERNEL)?;
-        let mut memory = Memory::new(
-            pool,
-            Mapping {
-                virt_dma: device.dma_device().is_null(),
-                pd: intake.pd().clone(),
-            },
-            claim,
-            size as usize,
-        )?;
+        let mapping = Mapping {
+            virt_dma: device.dma_device().is_null(),
+            pd: intake.pd().clone(),
+        };
+        let mut memory = Memory::new(pool, mapping, claim, size as usize)?;
         let mut chain = RecvChain::after(generation)?;
         let post = if intake.is_shared() {
             for (index, slot) in memory.slots.iter_mut().enumerate() {
