@@ -85,7 +85,7 @@ scenario! {
         c.ok(&format!("ping -q -c 1 -W 5 {}", b.ip4()))?;
         let pinging = c.spawn(&format!("ping -q -i 0.05 -W 1 {}", b.ip4()))?;
         let program = forge::program(a, b, STRANGERS)?;
-        let forger = a.spawn_python(&program, &["60000", "0"])?;
+        let forger = a.spawn_python(&program, &["100000000", "0"])?;
         let full = "ethtool -S ib0 | grep -q 'tx_drop_table_full: [1-9]'";
         b.wait_until(full, Duration::from_secs(60))?;
         let before = counter(b, "tx_drop_table_full")?;
