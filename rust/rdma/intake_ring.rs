@@ -219,18 +219,22 @@ impl IntakeRing {
         })
     }
 
-    /// The most slots of a ring of `size` that wait to be posted, so that a device may not have them.
-    pub fn most_waiting(size: u32) -> u32 {
-        (size / WAITING).clamp(1, MOST_AT_ONCE) - 1
+    /// The most slots of a ring of `size` that wait from one poll to the next, so that the device does not have them. Queue
+    /// pairs with receive queues of their own have all.
+    pub fn most_waiting(intake: &Intake, size: u32) -> u32 {
+        if intake.is_shared() {
+            (size / WAITING).clamp(1, MOST_AT_ONCE) - 1
+        } else {
+            0
+        }
     }
 
     /// How many slots are posted together: one by one if some may be missing.
     fn at_once(&self) -> u32 {
-        match self.post {
-            Post::Shared(..) if self.overtaken == 0 && self.ended == [0; 2] => {
-                Self::most_waiting(self.size()) + 1
-            }
-            _ => 1,
+        if self.overtaken == 0 && self.ended == [0; 2] {
+            Self::most_waiting(&self.intake, self.size()) + 1
+        } else {
+            1
         }
     }
 

@@ -135,12 +135,13 @@ impl Connections {
             channels.push(None, GFP_KERNEL)?;
         }
         let own = HwAddr::new(Flags::NONE, rc_context.qpn, rc_context.gid);
+        let waiting = IntakeRing::most_waiting(&rc_context.intake, buffers);
         let mut connections = Self {
             channels,
             senders: Senders::new()?,
             ended: Endings::new(MOST)?,
             all: KVec::with_capacity(MOST, GFP_KERNEL)?,
-            pool: Pool::new(buffers - IntakeRing::most_waiting(buffers)),
+            pool: Pool::new(buffers - waiting),
             rc_context,
             counters,
             own,
