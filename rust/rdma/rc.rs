@@ -11,6 +11,7 @@ use kernel::sync::{Arc, Mutex};
 
 use crate::cq::Cq;
 use crate::deferred::{DeferDrop, Deferred, Reserved};
+use crate::device::Device;
 use crate::intake::{Intake, Reports};
 use crate::left::Told;
 use crate::pd::Pd;
@@ -64,6 +65,7 @@ impl Told for Fate {
 pub struct RcQp {
     qpn: u32,
     caps: QpCaps,
+    inline: u32,
     /// True if it may have taken receives.
     receives: Atomic<bool>,
     is_reset: Atomic<bool>,
@@ -175,6 +177,7 @@ impl RcQp {
                 qpn,
                 // The device may round up; what was asked for is what rings rely on.
                 caps: init.caps,
+                inline: inline(init.pd.device(), &attr.cap),
                 receives: Atomic::new(false),
                 is_reset: Atomic::new(false),
                 life <- new_mutex!(Ok(())),
@@ -189,9 +192,9 @@ impl RcQp {
         self.body.qp.as_raw()
     }
 
-    /// Bytes of a message that it can take as it is posted ([`OwnedQp::inline`]).
+    /// Bytes of a message that may be sent with `IB_SEND_INLINE`.
     pub(crate) fn inline(&self) -> u32 {
-        self.body.qp.inline()
+        self.inline
     }
 
     /// The number, 24 bits, by which the peer addresses it.
@@ -376,6 +379,16 @@ unsafe extern "C" fn event(event: *mut bindings::ib_event, context: *mut c_void)
     if event.event == bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED {
         fate.last_receive.store(true, Release);
         fate.reports.note();
+    }
+}
+
+/// Bytes of a message that a device takes as it is posted (`IB_SEND_INLINE`), from where it would find them otherwise. 0 if
+/// addresses are mapped for the device: the flag has the device driver take them for the kernel's own.
+fn inline(device: &Device, caps: &bindings::ib_qp_cap) -> u32 {
+    if device.virt_dma() {
+        caps.max_inline_data
+    } else {
+        0
     }
 }
 

@@ -293,7 +293,7 @@ impl<const LEAD: usize> RecvRing<LEAD> {
     /// # Errors
     ///
     /// `EINVAL` if `size` is no power of two, or more than the queue pair or its completion queue
-    /// take, or than 2^24, or the buffers are not longer than 40 bytes; `EBUSY` if the completion queue
+    /// take, or than 2^16, or the buffers are not longer than 40 bytes; `EBUSY` if the completion queue
     /// has a ring; `ENOMEM`.
     ///
     /// # Context

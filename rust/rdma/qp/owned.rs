@@ -21,7 +21,6 @@ use crate::pd::Pd;
 /// * `told` is the handler of its events.
 pub(crate) struct OwnedQp {
     raw: NonNull<bindings::ib_qp>,
-    inline: u32,
     end: SetOnce<Result>,
     told: Option<Arc<dyn Told>>,
 }
@@ -49,15 +48,9 @@ impl OwnedQp {
         let owner = pd.device().client().as_char_ptr();
         // SAFETY: By this function's requirements; the name lives for ever.
         let raw = from_err_ptr(unsafe { bindings::ib_create_qp_kernel(pd.as_raw(), attr, owner) })?;
-        let inline = if pd.device().virt_dma() {
-            attr.cap.max_inline_data
-        } else {
-            0
-        };
         // INVARIANT: It was just made.
         Ok(Self {
             raw: NonNull::new(raw).ok_or(ENOMEM)?,
-            inline,
             end: SetOnce::new(),
             told,
         })
@@ -66,12 +59,6 @@ impl OwnedQp {
     #[inline]
     pub(crate) fn as_raw(&self) -> *mut bindings::ib_qp {
         self.raw.as_ptr()
-    }
-
-    /// Bytes of a message that the device takes as it is posted (`IB_SEND_INLINE`), from where it would find them
-    /// otherwise. 0 if addresses are mapped for the device: the flag has the device driver take them for the kernel's own.
-    pub(crate) fn inline(&self) -> u32 {
-        self.inline
     }
 
     /// Returns true if it is destroyed.
