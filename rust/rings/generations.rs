@@ -20,7 +20,7 @@ pub struct Generations {
 
 impl Generations {
     /// The most slots that may be chained at a time.
-    pub const MOST: u32 = 1 << 24;
+    pub const MOST: u32 = 1 << 16;
 
     /// Nothing is chained, and the next generation is the one after `last`.
     pub const fn after(last: u32) -> Self {

@@ -75,10 +75,7 @@ proptest! {
             for pair in posted.windows(2) {
                 prop_assert!(generations.age(pair[0]) > generations.age(pair[1]));
             }
-            prop_assert_eq!(
-                generations.last().wrapping_sub(generations.posted()) as usize,
-                chained.len()
-            );
+            prop_assert_eq!(generations.chained() as usize, chained.len());
         }
     }
 }

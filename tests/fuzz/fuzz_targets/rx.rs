@@ -8,7 +8,7 @@ use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::Qpn;
 use ipoib_proto::mgid::{self, Scope};
 use ipoib_proto::pkey::PKey;
-use ipoib_proto::rx::{classify, Local, Network, Route, RxMeta, PAYLOAD_OFFSET};
+use ipoib_proto::rx::{classify, classify_known, Local, Network, Route, RxMeta, PAYLOAD_OFFSET};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (&[u8], u32, u16, u8, u8, u8)| {
@@ -45,6 +45,8 @@ fuzz_target!(|input: (&[u8], u32, u16, u8, u8, u8)| {
     for next in [bytes, &other] {
         let mut fresh = Route::NONE;
         let expected = classify(next, meta, &local, &mut fresh);
+        let known = classify_known(next, || meta, &route).map(Ok);
+        assert!(known.is_none_or(|known| known == expected));
         assert_eq!(classify(next, meta, &local, &mut route), expected);
     }
 });

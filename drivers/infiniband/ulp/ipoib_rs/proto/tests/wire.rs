@@ -175,7 +175,7 @@ proptest! {
     /// Packets of few kinds, in any order: each is judged as if nothing had gone before it.
     #[test]
     fn a_route_changes_no_verdict(packets in prop::collection::vec(
-        (0usize..4, 0usize..4, 1u32..4, prop::option::of(network()), 0u8..8),
+        (0usize..4, 0usize..4, 1u32..4, 0u16..3, prop::option::of(network()), 0u8..8),
         1..32,
     )) {
         // An byte of the second one is where an IPv4 header would begin.
@@ -192,7 +192,7 @@ proptest! {
             broadcast: mgid::broadcast(PKey::DEFAULT, Scope::LINK_LOCAL),
         };
         let mut route = Route::NONE;
-        for (source, destination, src_qp, network, form) in packets {
+        for (source, destination, src_qp, slid, network, form) in packets {
             let mut bytes = [0u8; 64];
             if form & 1 == 0 {
                 bytes[8..24].copy_from_slice(&gids[source]);
@@ -212,7 +212,7 @@ proptest! {
             // In front of an IPv4 header may stand anything.
             bytes[0] = if form & 2 == 0 { 0x60 } else { 0 };
             bytes[40] = 0x08;
-            let meta = RxMeta { src_qp, slid: 0, network };
+            let meta = RxMeta { src_qp, slid, network };
             let mut fresh = Route::NONE;
             let expected = classify(&bytes, meta, &local, &mut fresh);
             let known = classify_known(&bytes, || meta, &route).map(Ok);
