@@ -99,7 +99,7 @@ impl<T: Driver> Device<T> {
         tell(bindings::netdev_cmd_NETDEV_PRE_TYPE_CHANGE);
         self.set_broadcast(address, rtnl);
         tell(bindings::netdev_cmd_NETDEV_POST_TYPE_CHANGE);
-        // Neighbours that were made meanwhile have the address from before.
+        // Neighbours of multicast groups that were made since the first event have addresses made of the old broadcast address.
         tell(bindings::netdev_cmd_NETDEV_CHANGEADDR);
     }
 }

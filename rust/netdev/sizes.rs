@@ -20,7 +20,7 @@ const SMALL_BODY: usize = 8192;
 pub(crate) const MOST_COST: usize = 3;
 
 /// Fragments of which a page of the order 0 takes two come from pages of so many bytes at least: to get a page and to return
-/// it costs as much as several fragments.
+/// it costs as much as several fragments. A fragment that a socket keeps holds all of its page.
 const LEAST_PAGE: usize = 16384;
 
 /// The first order whose pages, of `page` bytes in the order 0, are long enough and waste no more than an eighth when they

@@ -423,7 +423,7 @@ impl Interface {
 }
 
 /// The port went up or down. Connections do not outlast a port that was down for so long that a peer has given them up: we
-/// have not heard of that, and would blame the peer.
+/// have not heard of that, and would blame the peer. After a shorter time, the queue pair that fails says so itself.
 fn set_port_active(dev: &Device<Interface>, active: bool) {
     if let Some(tx) = dev.lock_tx().as_mut() {
         let was_down = tx.ud.destinations.set_up(active, now_ms());

@@ -19,15 +19,15 @@ use crate::base::quota::Quota;
 use crate::base::shared::Shared;
 use crate::ctl::members::Members;
 
-/// The interface that a port gets by itself.
+/// Interfaces that a port may get.
 #[derive(Clone, Copy, PartialEq)]
-enum Own {
-    /// It is to get one.
+enum Service {
+    /// The one that it gets by itself, and those of users.
     Due,
-    /// It has had it.
-    Had,
-    /// Its device goes: it gets no interface any more, of whatever kind.
-    Never,
+    /// Those of users; it has had its own.
+    Served,
+    /// None any more: its device goes.
+    Closed,
 }
 
 /// A port, and its interfaces.
@@ -36,7 +36,7 @@ struct Entry {
     interfaces: KVec<OwnedDevice<Interface>>,
     /// All on its RDMA device.
     members: Arc<Members>,
-    own: Own,
+    service: Service,
 }
 
 /// All ports that an interface can use.
@@ -61,7 +61,7 @@ fn interfaces(rtnl: &mut Rtnl) -> impl Iterator<Item = &OwnedDevice<Interface>> 
 /// `ENOMEM`; `ENODEV` if the port is gone.
 pub(crate) fn add(dev: &Device<Interface>, rtnl: &mut Rtnl) -> Result {
     let entry = entry_of(&dev.data().get_ref().port, rtnl).ok_or(ENODEV)?;
-    if entry.own == Own::Never {
+    if entry.service == Service::Closed {
         return Err(ENODEV);
     }
     entry.interfaces.push(dev.get_typed(), GFP_KERNEL)?;
@@ -78,8 +78,8 @@ pub(crate) fn remove(dev: &Device<Interface>, rtnl: &mut Rtnl) -> bool {
     };
     entry.interfaces.retain(|other| !other.is(dev));
     entry.members.remove(dev);
-    if ends && entry.own == Own::Had {
-        entry.own = Own::Due;
+    if ends && entry.service == Service::Served {
+        entry.service = Service::Due;
     }
     ends
 }
@@ -96,14 +96,14 @@ pub(crate) fn next_unserved(device: Option<&RdmaDevice>, rtnl: &mut Rtnl) -> Opt
     let selection = params::ports();
     let wanted = |entry: &&mut Entry| {
         let port = &entry.port;
-        entry.own == Own::Due
+        entry.service == Service::Due
             && device.is_none_or(|device| port.device().same(device))
             && port
                 .shared()
                 .with_name(|name| selection.has(name, port.number(), port.is_infiniband()))
     };
     let entry = PORTS.get(rtnl).iter_mut().find(wanted)?;
-    entry.own = Own::Had;
+    entry.service = Service::Served;
     Some(entry.port.clone())
 }
 
@@ -277,7 +277,7 @@ pub(crate) fn add_ports(
             port,
             interfaces: KVec::new(),
             members: members.clone(),
-            own: Own::Due,
+            service: Service::Due,
         };
         PORTS.get(&mut Rtnl::lock()).push(entry, GFP_KERNEL)?;
     }
@@ -288,7 +288,7 @@ pub(crate) fn add_ports(
     }
 }
 
-/// Has `act` do with each interface that `next` finds what may take seconds. RTNL is released in between: there may be many,
+/// Calls `act`, which may take seconds, with each interface that `next` finds. RTNL is released in between: there may be many,
 /// and the next may be gone by then.
 ///
 /// # Context
@@ -313,7 +313,7 @@ fn next_orphan(device: &RdmaDevice, rtnl: &mut Rtnl) -> Option<OwnedDevice<Inter
     let of_device = |entry: &Entry| entry.port.device().same(device);
     let mut orphan = None;
     for entry in entries.iter_mut().filter(|entry| of_device(entry)) {
-        entry.own = Own::Never;
+        entry.service = Service::Closed;
         orphan = orphan.or_else(|| entry.interfaces.pop());
     }
     if orphan.is_some() {

@@ -3,9 +3,9 @@
 //! Credit of a connection: how many messages one end may send before the other has room for more.
 //!
 //! Without it, a sender finds out by being refused (RNR), and its queue pair waits. So the receiver advertises
-//! a *credit limit*, the number of messages that the sender may have sent in all, in the frames that it sends
-//! anyway ([`crate::wire::extended`]), or in a message of its own when it has had nothing to send for half of
-//! the window. All counts are modulo 2^16, and no window is wider than [`MAX_WIDTH`].
+//! a *credit limit*, the number of messages that the sender may have sent in all, in a frame that it sends
+//! anyway ([`crate::wire::extended`]) once an eighth of the window is news, or in a message of its own when it has had nothing
+//! to send for half of the window. All counts are modulo 2^16, and no window is wider than [`MAX_WIDTH`].
 //!
 //! A message that carries nothing but a credit limit is not counted, and is sent without asking. It needs
 //! room all the same: [`RESERVE`] buffers for each connection. A peer that has not proven that it asked gets no more than
