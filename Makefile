@@ -2,7 +2,7 @@
 # The front door. Kbuild reads Kbuild, not this file. Behind "make module" is tools/module/build;
 # behind everything else is tools/bootstrap, which needs root, and the lab (tools/lab), which it builds.
 
-VERBS := demo test bench report deb kernel shell lint mutants configs clean overlay help
+VERBS := demo test kunit bench report deb kernel shell lint mutants configs clean overlay help
 
 .DEFAULT_GOAL := help
 .PHONY: $(VERBS) module

@@ -46,6 +46,8 @@ const char *ipoib_module_ports(void)
 }
 
 /*
+ * For kernels without the patch "IB/ipoib: take no other driver's device for a parent".
+ *
  * "ip link add link ... type ipoib" has ib_ipoib take any ARPHRD_INFINIBAND device for one of its
  * own: it follows the pointer at the beginning of the private area, which is clnt_priv of struct
  * rdma_netdev there, and would oops in ours. So point it at a page in which every word is the

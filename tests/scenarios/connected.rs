@@ -4,7 +4,7 @@
 
 mod credit;
 mod extended;
-mod forged;
+pub(crate) mod forged;
 mod hostile;
 mod lanes;
 mod life;

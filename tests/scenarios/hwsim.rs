@@ -16,11 +16,11 @@ mod fields;
 mod ipoib;
 mod live;
 mod mads;
-mod manager;
+pub(crate) mod manager;
 mod managers;
 pub(crate) mod manual;
 mod observe;
-mod ours;
+pub(crate) mod ours;
 mod own;
 mod pair;
 mod rc;
@@ -55,7 +55,7 @@ fn hca(host: &Host) -> String {
 }
 
 /// The RDMA device of the HCA with a number from 1: they are switched on in their order.
-fn device(number: u8) -> String {
+pub(crate) fn device(number: u8) -> String {
     format!("hwsim{}", number - 1)
 }
 
@@ -87,13 +87,13 @@ impl Port {
 }
 
 /// Makes a fabric of a topology, which begins with its name.
-fn make(host: &Host, topology: &str) -> Result<()> {
+pub(crate) fn make(host: &Host, topology: &str) -> Result<()> {
     host.ok(&format!("ib-hwsim {topology}"))?;
     Ok(())
 }
 
 /// Waits until the port of an HCA is Active.
-fn active(host: &Host, hca: &str) -> Result<()> {
+pub(crate) fn active(host: &Host, hca: &str) -> Result<()> {
     host.wait_until(
         &format!("ibstat {hca} 1 | grep -q '^State: Active'"),
         Duration::from_secs(15),

@@ -23,6 +23,7 @@ mod lifecycle;
 mod link;
 mod multicast;
 mod order;
+mod patches;
 mod pcapng;
 mod ping;
 mod programs;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 
-# Forges UD datagrams, and whatever else has a BTH: RoCEv2 over IPv6 in an Ethernet frame, ICRC by IBA
-# annex A17.
+# Forges UD datagrams, and whatever else has a BTH: RoCEv2 over IPv6 or IPv4 in an Ethernet frame, ICRC by
+# IBA annex A17.
 
 import os, random, socket, struct, sys, zlib
 own_mac, own_gid, own_qpn = own
@@ -15,24 +15,34 @@ s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 s.bind(("eth0", 0))
 psn = 0
 
+def checksum(data):
+    total = sum(struct.unpack("!%dH" % (len(data) // 2), data))
+    while total >> 16:
+        total = (total & 0xffff) + (total >> 16)
+    return ~total & 0xffff
+
 def packet(opcode, to_qpn, number, headers, payload, to, source, ask=False):
     pad = -len(payload) % 4
     bth = struct.pack("!BBHII", opcode, 0x40 | pad << 4, 0xffff, to_qpn, ask << 31 | number)
     body = headers + payload + bytes(pad)
     length = 8 + len(bth) + len(body) + 4
-    ip = struct.pack("!IHBB", 6 << 28, length, 17, 64) + source + to
-    masked_ip = struct.pack("!IHBB", 0x6fffffff, length, 17, 255) + source + to
+    if to[:12] == bytes(10) + b"\xff\xff":
+        # The GIDs of IPv4 addresses.
+        addresses = source[12:] + to[12:]
+        ip4 = lambda tos, ttl, check: struct.pack("!BBHIBBH", 0x45, tos, 20 + length, 0x4000, ttl, 17, check) + addresses
+        kind, ip, masked_ip = b"\x08\x00", ip4(0, 64, checksum(ip4(0, 64, 0))), ip4(255, 255, 0xffff)
+    else:
+        addresses = source + to
+        ip6 = lambda flow, hops: struct.pack("!IHBB", 6 << 28 | flow, length, 17, hops) + addresses
+        kind, ip, masked_ip = b"\x86\xdd", ip6(0, 64), ip6(0xfffffff, 255)
     udp = struct.pack("!HHH", 0xc000, 4791, length)
     masked_bth = bth[:4] + b"\xff" + bth[5:]
     icrc = zlib.crc32(b"\xff" * 8 + masked_ip + udp + b"\xff\xff" + masked_bth + body)
     datagram = udp + b"\0\0" + bth + body + struct.pack("<I", icrc)
     # The UDP checksum is wanted over IPv6.
-    summed = source + to + struct.pack("!II", length, 17) + datagram + bytes(len(datagram) % 2)
-    total = sum(struct.unpack("!%dH" % (len(summed) // 2), summed))
-    while total >> 16:
-        total = (total & 0xffff) + (total >> 16)
-    datagram = udp + struct.pack("!H", ~total & 0xffff or 0xffff) + datagram[8:]
-    ether = (b"\x33\x33" + to[12:] if to[0] == 0xff else mac) + own_mac + b"\x86\xdd"
+    total = checksum(addresses + struct.pack("!II", length, 17) + datagram + bytes(len(datagram) % 2))
+    datagram = udp + struct.pack("!H", total or 0xffff) + datagram[8:]
+    ether = (b"\x33\x33" + to[12:] if to[0] == 0xff else mac) + own_mac + kind
     return ether + ip + datagram
 
 def frame(payload, to=None, source=None, source_qpn=None, to_qpn=None, key=None):

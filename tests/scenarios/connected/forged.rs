@@ -14,7 +14,7 @@ use lab::{forge, scenario};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-pub(super) const REQUEST: &str = include_str!("../../guest/connected/forged/request.py");
+pub(crate) const REQUEST: &str = include_str!("../../guest/connected/forged/request.py");
 
 const NONSENSE: &str = include_str!("../../guest/connected/forged/nonsense.py");
 

@@ -9,7 +9,7 @@ use lab::machine::Task;
 use std::time::Duration;
 
 /// An opensm that runs. It lives as long as the machine unless it is ended.
-pub(super) struct Manager {
+pub(crate) struct Manager {
     host: Host,
     task: Task,
     guid: u64,
@@ -22,7 +22,7 @@ const WATCHFUL: &str = "sminfo_polling_timeout 1000\npolling_retry_number 3\n";
 
 impl Manager {
     /// Starts one on the port of an HCA. Its files are its own: on real hosts no two share any.
-    pub(super) fn start(host: &Host, hca: &str, options: &str) -> Result<Manager> {
+    pub(crate) fn start(host: &Host, hca: &str, options: &str) -> Result<Manager> {
         let (guid, log, command) = prepare(host, hca, options)?;
         Ok(Manager {
             host: host.clone(),
@@ -57,7 +57,7 @@ impl Manager {
     }
 
     /// Ends it, and fails if it has logged an error.
-    pub(super) fn end(&self) -> Result<()> {
+    pub(crate) fn end(&self) -> Result<()> {
         // It writes the rest of its log then.
         self.signal("TERM")?;
         self.task.wait(self.host.scaled(Duration::from_secs(10)))?;

@@ -16,7 +16,7 @@ mod partitions;
 mod paths;
 mod place;
 mod properties;
-mod rdmacm;
+pub(crate) mod rdmacm;
 mod refused;
 mod senders;
 mod settings;

@@ -13,12 +13,17 @@ pub const SOURCES: &str = include_str!("../../../tests/guest/forge/sources.py");
 
 /// A program for `own` that forges frames to `other`, and then does `what`.
 pub fn program(own: &Host, other: &Host, what: &str) -> Result<String> {
-    let (own, other) = (identity(own)?, identity(other)?);
-    Ok(format!("own, other = {own:?}, {other:?}\n{FORGE}{what}"))
+    Ok(between(&identity(own)?, &identity(other)?, what))
+}
+
+/// The same between ends of which Ethernet address, GID and QPN are given.
+#[must_use]
+pub fn between(own: &[String; 3], other: &[String; 3], what: &str) -> String {
+    format!("own, other = {own:?}, {other:?}\n{FORGE}{what}")
 }
 
 /// A host's Ethernet address, GID and QPN.
-fn identity(host: &Host) -> Result<(String, String, String)> {
+fn identity(host: &Host) -> Result<[String; 3]> {
     let mac = host
         .ok("cat /sys/class/net/eth0/address")?
         .trim()
@@ -27,5 +32,5 @@ fn identity(host: &Host) -> Result<(String, String, String)> {
     let bytes: Vec<&str> = address.trim().split(':').collect();
     ensure!(bytes.len() == 20, "{address}");
     let gid: Vec<String> = bytes[4..].chunks(2).map(|c| c.concat()).collect();
-    Ok((mac, gid.join(":"), format!("0x{}", bytes[1..4].concat())))
+    Ok([mac, gid.join(":"), format!("0x{}", bytes[1..4].concat())])
 }

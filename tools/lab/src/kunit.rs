@@ -16,7 +16,11 @@ use std::process::Command;
 const FAULTS: &str = "if cd /run/debug/failslab 2>/dev/null; then \
                       echo 0 >verbose; echo N >ignore-gfp-wait; fi";
 
-/// Loads the modules on a host of `built`, one after the other, and counts their KUnit tests.
+/// Sends a datagram to itself from each soft-RoCE port, and tells the log of it.
+const LOOPBACK: &str = "ud_loopback";
+
+/// Loads the modules on a host of `built` that has soft-RoCE, one after the other, and counts their KUnit tests; one more is
+/// the sample's datagram, which `rust/rdma` sends over soft-RoCE.
 pub fn run(layout: &Layout, built: &Built) -> Result<Tally> {
     let bed = Builder::new("kunit", built.lane, built.kernel)
         .hosts(1)
@@ -24,13 +28,19 @@ pub fn run(layout: &Layout, built: &Built) -> Result<Tally> {
         .append("kunit.autorun=1")
         .up()?;
     let console = bed.machines()[0].console().clone();
-    bed.hosts[0].ok(FAULTS)?;
+    let host = &bed.hosts[0];
+    host.ok(FAULTS)?;
+    bed.rxe()?;
     for name in MODULES {
-        bed.hosts[0].ok(&format!(
+        host.ok(&format!(
             "echo '{}' >/dev/kmsg && modprobe {name} && modprobe -r {name}",
             mark(name)
         ))?;
     }
+    host.ok(&format!("modprobe {LOOPBACK}"))?;
+    let came_back = host
+        .ok("dmesg")?
+        .contains("ud_loopback: rxe0 port 1: the datagram came back");
     bed.finish()?;
 
     let lines: Vec<String> = console
@@ -39,6 +49,7 @@ pub fn run(layout: &Layout, built: &Built) -> Result<Tally> {
         .map(|l| message(l).to_owned())
         .collect();
     let mut tally = Tally::default();
+    tally.count(LOOPBACK, came_back);
     for name in MODULES {
         let file = layout
             .build()

@@ -47,6 +47,11 @@ enum Verb {
         #[arg(long, env = "LAB_ARG_FILTER")]
         filter: Option<String>,
     },
+    /// The KUnit suites, in a virtual machine with soft-RoCE.
+    Kunit {
+        #[command(flatten)]
+        wherever: Where,
+    },
     /// Measures against the kernel's own C driver.
     Bench {
         #[command(flatten)]
@@ -132,6 +137,14 @@ fn run(layout: &Layout, cli: Cli) -> Result<ExitCode> {
                 filter: filter.as_deref(),
             };
             let all_passed = cmd::test::run(layout, &request)?;
+            return Ok(if all_passed {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            });
+        }
+        Verb::Kunit { wherever } => {
+            let all_passed = cmd::kunit::run(layout, wherever.lane, wherever.kernel)?;
             return Ok(if all_passed {
                 ExitCode::SUCCESS
             } else {

@@ -96,23 +96,10 @@ pub fn stage(layout: &Layout, built: &Built) -> Result<Stage> {
 /// Puts a module that was built into the staging area, where guests' modprobe finds it.
 pub fn install(stage: &Stage, objects: &Path, name: &str) -> Result<PathBuf> {
     let release = release(stage)?;
-    let file = format!("{name}.ko");
-    let from = objects.join(&file);
-    let extra = stage
-        .modules()
-        .join("lib/modules")
-        .join(&release)
-        .join("updates");
-    let to = extra.join(&file);
-    fs::create_dir_all(&extra)?;
-    let content = fs::read(&from).with_context(|| from.display().to_string())?;
-    if fs::read(&to).is_ok_and(|old| old == content) {
+    let (to, is_new) = place(stage, &release, objects, name)?;
+    if !is_new {
         return Ok(to);
     }
-    // Guests of another run may read the old one right now.
-    let temporary = extra.join(format!(".{file}.tmp"));
-    fs::write(&temporary, content)?;
-    fs::rename(&temporary, &to)?;
     let status = Command::new("depmod")
         .arg("-b")
         .arg(stage.modules())
@@ -121,6 +108,35 @@ pub fn install(stage: &Stage, objects: &Path, name: &str) -> Result<PathBuf> {
         .context("depmod")?;
     anyhow::ensure!(status.success(), "depmod: {status}");
     Ok(to)
+}
+
+/// Copies a module into the staging area of a release; its file, and whether that has changed.
+fn place(stage: &Stage, release: &str, objects: &Path, name: &str) -> Result<(PathBuf, bool)> {
+    let file = format!("{name}.ko");
+    let from = objects.join(&file);
+    let modules = stage.modules().join("lib/modules");
+    let extra = modules.join(release).join("updates");
+    let to = extra.join(&file);
+    fs::create_dir_all(&extra)?;
+    let content = fs::read(&from).with_context(|| from.display().to_string())?;
+    if fs::read(&to).is_ok_and(|old| old == content) {
+        return Ok((to, false));
+    }
+    // Guests of another run may read the old one right now.
+    let temporary = extra.join(format!(".{file}.tmp"));
+    fs::write(&temporary, content)?;
+    fs::rename(&temporary, &to)?;
+    Ok((to, true))
+}
+
+/// Builds a module that one scenario loads by its file's name, which is returned as guests see it. Their modprobe, which
+/// other guests use meanwhile, does not come to know of it.
+pub fn ensure_alone(layout: &Layout, built: &Built, dir: &Path, name: &str) -> Result<String> {
+    let stage = Stage::of(layout, built.lane, built.kernel);
+    let objects = build(layout, built, dir, name, &[])?;
+    let release = release(&stage)?;
+    place(&stage, &release, &objects, name)?;
+    Ok(format!("/lib/modules/{release}/updates/{name}.ko"))
 }
 
 /// The release that a staging area's kernel has.

@@ -14,10 +14,10 @@ use lab::scenario;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(10);
-pub(super) const UCM: &str = include_str!("../../../guest/hwsim/rdmacm/ucm.py");
-const SERVER: &str = include_str!("../../../guest/hwsim/rdmacm/server.py");
+pub(crate) const UCM: &str = include_str!("../../../guest/hwsim/rdmacm/ucm.py");
+pub(crate) const SERVER: &str = include_str!("../../../guest/hwsim/rdmacm/server.py");
 const CLIENT: &str = include_str!("../../../guest/hwsim/rdmacm/client.py");
-const ASK6: &str = include_str!("../../../guest/hwsim/rdmacm/ask6.py");
+pub(crate) const ASK6: &str = include_str!("../../../guest/hwsim/rdmacm/ask6.py");
 const PACKET6: &str = include_str!("../../../guest/hwsim/rdmacm/packet6.py");
 
 /// Makes an interface of a partition on an HCA, which all namespaces see, with an address.

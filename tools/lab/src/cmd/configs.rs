@@ -63,7 +63,7 @@ pub fn run(layout: &Layout, filter: Option<&str>) -> Result<()> {
 }
 
 /// A kernel tree of this checkout's: links to the files of the shared one, and the overlay.
-fn tree(layout: &Layout) -> Result<PathBuf> {
+pub(super) fn tree(layout: &Layout) -> Result<PathBuf> {
     let source = source::ensure(layout)?;
     let dir = layout
         .own

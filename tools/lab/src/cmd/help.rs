@@ -11,6 +11,8 @@ ipoib_rs: IP over InfiniBand for Linux, in Rust. Everything below runs as root.
   make demo      two virtual machines with Debian's kernel, ib0 on both: they talk, and a table shows it
   make test      unit tests, lint, and each scenario once, on the debug kernel of the uml lane or, some of
                  them, on its base kernel; the last line is \"N passed, N failed\"
+  make kunit     the KUnit suites alone, in a virtual machine with soft-RoCE
+                 (LANE=uml, KERNEL=debug: on another kernel)
   make bench     measure against the kernel's own C driver
   make report    build/report.html: all that was measured, as plots and tables
   make shell     an interactive host with ib0 up and a neighbour to talk to

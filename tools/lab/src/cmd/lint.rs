@@ -2,6 +2,7 @@
 
 //! `make lint`: formatting, lints and licences. Each check counts as one test.
 
+use crate::cmd::{configs, overlay};
 use crate::frames;
 use crate::kernel;
 use crate::layers;
@@ -35,6 +36,7 @@ pub(crate) const CHECKS: &[Check] = &[
     ("shellcheck", shellcheck),
     ("python", python),
     ("checkpatch", checkpatch),
+    ("kunitconfig", kunitconfig),
     // Those that want a kernel come last: it may be being built.
     ("clippy (kernel)", kernel_clippy),
     ("stack frames (kernel)", stack_frames),
@@ -250,6 +252,31 @@ fn kernel_format(layout: &Layout) -> Result<()> {
             .args(sources),
         layout,
     )
+}
+
+/// Kconfig takes each line of `.kunitconfig`, on both architectures that testing.rst names: the first step of kunit.py.
+fn kunitconfig(layout: &Layout) -> Result<()> {
+    let tree = configs::tree(layout)?;
+    for arch in ["um", "x86_64"] {
+        let mut command = Command::new(tree.join("tools/testing/kunit/kunit.py"));
+        command
+            .args(["config", &format!("--kunitconfig={}", overlay::PLACE)])
+            .arg(format!("--arch={arch}"))
+            .args(["--make_options", "LLVM=1"])
+            .arg(format!(
+                "--build_dir={}",
+                tree.with_file_name(format!("kunit-{arch}")).display()
+            ));
+        let output = command.current_dir(&tree).output().context("kunit.py")?;
+        if !output.status.success() {
+            bail!(
+                "kunit.py config --arch={arch}: {}{}",
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+    }
+    Ok(())
 }
 
 fn kernel_clippy(layout: &Layout) -> Result<()> {

@@ -7,6 +7,7 @@ pub mod clean;
 pub mod configs;
 pub mod demo;
 pub mod help;
+pub mod kunit;
 pub mod lint;
 pub mod mutants;
 pub mod overlay;
