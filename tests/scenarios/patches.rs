@@ -5,6 +5,7 @@
 
 use crate::connected::forged::REQUEST;
 use crate::hwsim::manager::Manager;
+use crate::hwsim::ours::hijack::NOBODY;
 use crate::hwsim::ours::rdmacm::{ASK6, SERVER, UCM};
 use crate::hwsim::{active, device, make};
 use anyhow::{Result, ensure};
@@ -63,9 +64,6 @@ scenario! {
             let name = format!("ib{}", hca - 1);
             outside.ok(&format!("ip addr add 10.1.{hca}.1/24 dev {name} && ip link set {name} up"))?;
         }
-        let answer = outside.python(&format!("{UCM}{BIND6}"), &[])?.ok()?;
-        ensure!(answer.trim() == "Cannot assign requested address", "{answer}");
-
         let server = serve(&outside)?;
         let gid = |hca: u8| -> Result<String> {
             Ok(outside.ok(&format!("cat /sys/class/infiniband/{}/ports/1/gids/0", device(hca)))?.trim().to_owned())
@@ -74,6 +72,8 @@ scenario! {
         let arguments = [&*gid(1)?, &gid(2)?, "4711", &limit];
         let answer = outside.python(&format!("{UCM}{ASK6}"), &arguments)?.ok()?;
         ensure!(answer.trim() == "rejected", "{answer}");
+        let answer = outside.python(&format!("{NOBODY}{UCM}{BIND6}"), &[])?.ok()?;
+        ensure!(answer.trim() == "Cannot assign requested address", "{answer}");
         server.stop()?;
         manager.end()?;
         bed.finish()
@@ -96,8 +96,7 @@ scenario! {
         };
         let program = forge::between(&end(a)?, &end(b)?, &format!("{REQUEST}{ASK_ROCE}"));
         a.python(&program, &["::", "0", "4711"])?.ok()?;
-        b.wait_until("[ $(cat /sys/class/infiniband/*/ports/1/cm_rx_msgs/req) = 1 ]", LIMIT)?;
-        b.wait_until("[ $(cat /sys/class/infiniband/*/ports/1/cm_tx_msgs/rej) = 1 ]", LIMIT)?;
+        server.wait_for("request", b.scaled(LIMIT))?;
         server.stop()?;
         bed.finish()
     }

@@ -41,7 +41,7 @@ static int report(struct ib_cm_id *id, const struct ib_cm_event *event)
 /* The way to a neighbour that is not there. */
 static void nowhere(struct sa_path_rec *path, const struct ib_gid_attr *own)
 {
-	static const u8 mac[ETH_ALEN] = { 0x02, 0, 0, 0, 0, 0x99 };
+	u8 mac[ETH_ALEN] = { 0x02, 0, 0, 0, 0, 0x99 };
 
 	path->rec_type = SA_PATH_REC_TYPE_ROCE_V2;
 	path->sgid = own->gid;

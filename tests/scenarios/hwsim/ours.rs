@@ -6,7 +6,7 @@
 mod bond;
 mod groups;
 mod guids;
-mod hijack;
+pub(crate) mod hijack;
 mod managers;
 mod many;
 mod neighbours;

@@ -59,7 +59,7 @@ pub fn ensure(layout: &Layout) -> Result<Source> {
     let patches = patches(layout)?;
     let mut parts = vec![choice.version.clone().into_bytes()];
     for patch in &patches {
-        parts.push(read(patch)?);
+        parts.push(changes(&read(patch)?).to_vec());
     }
     let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
     let id = digest(&[&parts[..], &[b"source"]].concat());
@@ -102,6 +102,13 @@ pub fn ensure(layout: &Layout) -> Result<Source> {
         version: choice.version,
         id,
     })
+}
+
+/// What a patch changes, without its message, for the sake of which no kernel is compiled anew.
+fn changes(patch: &[u8]) -> &[u8] {
+    let end = b"\n---\n";
+    let at = patch.windows(end.len()).position(|text| text == end);
+    &patch[at.unwrap_or(0)..]
 }
 
 /// A package that cannot be unpacked goes away, so that the next run fetches another copy.
@@ -388,6 +395,17 @@ mod tests {
             Some("deb [signed-by=/k.gpg arch=amd64] file:/m sid main\n")
         );
         assert_eq!(suite_line("", "sid"), None);
+    }
+
+    #[test]
+    fn a_message_changes_nothing() {
+        let patch = |message: &str, line: &str| {
+            format!("Subject: x\n\n{message}\n---\n a.c | 2 +-\n\n--- a/a.c\n{line}\n")
+        };
+        let of = |message: &str, line: &str| changes(patch(message, line).as_bytes()).to_vec();
+        assert_eq!(of("one", "+y"), of("another", "+y"));
+        assert_ne!(of("one", "+y"), of("one", "+z"));
+        assert_eq!(changes(b"--- a/a.c\n"), b"--- a/a.c\n");
     }
 
     #[test]

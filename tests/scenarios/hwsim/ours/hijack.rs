@@ -16,7 +16,7 @@ use lab::machine::Task;
 use lab::scenario;
 use std::time::Duration;
 
-const NOBODY: &str = include_str!("../../../guest/hwsim/rdmacm/nobody.py");
+pub(crate) const NOBODY: &str = include_str!("../../../guest/hwsim/rdmacm/nobody.py");
 const NAMES: &str = include_str!("../../../guest/hwsim/rdmacm/names.py");
 const HIJACK: &str = include_str!("../../../guest/hwsim/rdmacm/hijack.py");
 
