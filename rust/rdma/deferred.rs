@@ -15,9 +15,10 @@ use core::ptr::NonNull;
 
 use ipoib_rings::deferred::{Link, List, Users};
 use ipoib_sys::bindings;
+use kernel::ffi::c_long;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Completion};
-use kernel::time::{delay::fsleep, Delta};
+use kernel::time::msecs_to_jiffies;
 use kernel::types::Opaque;
 
 /// A value that the work item drops.
@@ -35,6 +36,9 @@ pub(crate) trait DeferDrop: Send + 'static {
 /// Time before the work item tries again to destroy what was not ready, in milliseconds: seldom enough that a CPU which
 /// is idle otherwise does not feel it.
 pub(crate) const PAUSE_MS: u32 = 20;
+
+/// The longest such time where what is not ready may stay so for as long as others like.
+const LONG_PAUSE_MS: u32 = 160;
 
 /// The beginning of every node, whatever its type.
 #[repr(C)]
@@ -199,6 +203,7 @@ impl DeferredDrop {
     }
 
     fn empty(&self) {
+        let mut pause_ms = PAUSE_MS;
         // Dropping a value may queue others, and some are not ready at first.
         loop {
             let queued = self.queued.take();
@@ -218,7 +223,14 @@ impl DeferredDrop {
                 }
             }
             if !all_dropped {
-                fsleep(Delta::from_millis(PAUSE_MS.into()));
+                let pause = msecs_to_jiffies(pause_ms) as c_long;
+                // It may go on for long, and is to count as no load.
+                //
+                // SAFETY: The work item may sleep.
+                unsafe { bindings::schedule_timeout_idle(pause) };
+                if self.patient {
+                    pause_ms = (2 * pause_ms).min(LONG_PAUSE_MS);
+                }
             }
         }
     }

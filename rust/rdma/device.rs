@@ -6,7 +6,7 @@
 
 use core::num::NonZero;
 use core::ops::RangeInclusive;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 
 use ipoib_netdev::device::{Device as NetDevice, Driver, RawDevice};
 use ipoib_netdev::net::Net;
@@ -14,10 +14,12 @@ use ipoib_netdev::rtnl::Rtnl;
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::str::CStr;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, Completion};
 
 use crate::deferred::{DeferredDrop, Reaper};
 use crate::flush_time::{FlushTime, Late};
+use crate::members::Members;
 
 /// As much as a device writes of its firmware's version.
 pub const FIRMWARE_LEN: usize = bindings::IB_FW_VERSION_NAME_MAX as usize;
@@ -50,12 +52,15 @@ struct Hold {
     client: &'static CStr,
     gone: Arc<Gone>,
     patient: Arc<DeferredDrop>,
+    members: Arc<Members>,
     late: Late,
 }
 
 /// The end of all [`Device`]s of a client.
 #[pin_data]
 struct Gone {
+    /// Their users are to make an end.
+    awaited: Atomic<bool>,
     #[pin]
     done: Completion,
 }
@@ -79,6 +84,7 @@ impl Ending {
     /// Process context; may sleep.
     pub(crate) fn new(client: &'static CStr) -> Result<Self> {
         let gone = pin_init!(Gone {
+            awaited: Atomic::new(false),
             done <- Completion::new()
         });
         Ok(Self {
@@ -95,6 +101,7 @@ impl Ending {
     /// Process context without RTNL; sleeps for as long as anybody has one.
     pub(crate) fn wait(self) {
         let Self { patient, gone, .. } = self;
+        gone.awaited.store(true, Relaxed);
         drop(patient);
         gone.done.wait_for_completion();
     }
@@ -139,6 +146,7 @@ impl Device {
     /// `ENODEV` if it is not registered any more; `ENOMEM`.
     pub(crate) unsafe fn try_get(raw: *mut bindings::ib_device, ending: &Ending) -> Result<Self> {
         let raw = NonNull::new(raw).ok_or(ENODEV)?;
+        let members = Members::new()?;
         // SAFETY: Allocated by this function's requirements.
         if !unsafe { bindings::ipoib_rs_ib_device_try_get(raw.as_ptr()) } {
             return Err(ENODEV);
@@ -149,6 +157,7 @@ impl Device {
             client: ending.client,
             gone: ending.gone.clone(),
             patient: ending.patient.deferred_drop().clone(),
+            members,
             late: Late::never(),
         };
         // INVARIANT: It is that device.
@@ -173,6 +182,16 @@ impl Device {
     /// Destroys what waits for the device, whatever interface has dropped it. The device stays until it has.
     pub(crate) fn patient(&self) -> &Arc<DeferredDrop> {
         &self.hold.patient
+    }
+
+    /// The members of multicast groups by this crate.
+    pub(crate) fn members(&self) -> &Arc<Members> {
+        &self.hold.members
+    }
+
+    /// Returns true if the client has given it up, so that nothing may be waited for.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.hold.gone.awaited.load(Relaxed)
     }
 
     /// The version of its firmware, written to `text`; empty if it has none.
@@ -241,6 +260,19 @@ impl Device {
     pub fn carries(&self, port: u32, ndev: &RawDevice) -> bool {
         // SAFETY: Registered by the type invariant; `ndev` is only looked at.
         unsafe { bindings::ipoib_rs_ib_carries(self.as_raw(), port, ndev.as_raw()) }
+    }
+
+    /// Returns true if another driver than that of `own`, which is an IPoIB interface on InfiniBand `port`, has one there, too;
+    /// and if a group is named, one that is up and listens to that.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(crate) fn is_shared(&self, port: u32, own: &RawDevice, mgid: Option<&[u8; 16]>) -> bool {
+        let mgid = mgid.map_or(ptr::null(), |mgid| ptr::from_ref(mgid).cast());
+        // SAFETY: Registered by the type invariant; interfaces are only looked at, and so is the group, whose GID is
+        // valid.
+        unsafe { bindings::ipoib_rs_ib_is_shared(self.as_raw(), port, own.as_raw(), mgid) }
     }
 
     /// Returns true if it is a virtual function itself.

@@ -42,6 +42,7 @@ pub mod intake;
 pub mod intake_ring;
 mod left;
 pub mod mcast;
+mod members;
 pub mod neighbour;
 pub mod pd;
 pub mod port;
@@ -81,7 +82,6 @@ pub use rc::{QpKey, RcInit, RcQp};
 pub use rc_send::{rc_ring, Lane, RcCompletions, RcReaped, RcSender};
 pub use recv::{Completion, NetworkHeader, Receive, ReceiveReport, Received, RecvRing};
 pub use sa::{
-    GroupRecord, Join, JoinRequest, JoinState, MemberKind, Notify, PathQuery, PathRecord,
-    PathRequest, SaClient,
+    GroupRecord, Join, JoinRequest, JoinState, Notify, PathQuery, PathRecord, PathRequest, SaClient,
 };
 pub use send::{send_ring, Drained, Lso, Reaped, Refusal, SendCompletions, SendReport, Sender};

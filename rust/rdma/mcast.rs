@@ -10,6 +10,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::device::Device;
+use crate::members::{Member, Role};
 use crate::qp::UdQp;
 
 /// A queue pair's membership in a group, until it is dropped.
@@ -23,6 +24,8 @@ pub struct Membership {
     mgid: [u8; 16],
     mlid: u16,
     ip: Option<NonNull<bindings::inet6_dev>>,
+    /// On RoCE, dropped behind that.
+    _member: Option<Member>,
 }
 
 // SAFETY: The queue pair may be used by any thread, and so may the IPv6 side of a netdev.
@@ -30,15 +33,16 @@ unsafe impl Send for Membership {}
 // SAFETY: As above.
 unsafe impl Sync for Membership {}
 
-/// Returns true if the netdev of RoCE port `port` is a member of the group `mgid`, whoever has joined it.
+/// Returns true if somebody who does not use this crate has joined the group `mgid` on the netdev of RoCE port `port`.
 ///
 /// # Context
 ///
-/// Process context.
-pub fn is_joined_on_netdev(dev: &Device, port: u32, mgid: &[u8; 16]) -> bool {
+/// Process context; may sleep.
+pub fn has_other_members(dev: &Device, port: u32, mgid: &[u8; 16]) -> bool {
     let gid = as_gid(*mgid);
     // SAFETY: The device is registered; the GID is ours.
-    unsafe { bindings::ipoib_rs_ib_ip_joined(dev.as_raw(), port, &raw const gid) }
+    let all = unsafe { bindings::ipoib_rs_ib_ip_members(dev.as_raw(), port, &raw const gid) };
+    all as usize > dev.members().count(port, mgid, Role::Receiver)
 }
 
 fn as_gid(raw: [u8; 16]) -> bindings::ib_gid {
@@ -60,7 +64,11 @@ impl Membership {
     ///
     /// Process context; may sleep. So must be dropping it.
     pub fn join(qp: &Arc<UdQp>, mgid: [u8; 16], mlid: u16) -> Result<Self> {
-        let dev = qp.pd().device();
+        let (dev, port) = (qp.pd().device(), qp.port());
+        let is_roce = dev.is_roce(port);
+        let member = is_roce
+            .then(|| dev.members().add(port, mgid, Role::Receiver))
+            .transpose()?;
         let mut gid = as_gid(mgid);
         // SAFETY: The queue pair is valid, the GID is ours.
         to_result(unsafe { bindings::ib_attach_mcast(qp.as_raw(), &raw mut gid, mlid) })?;
@@ -70,11 +78,12 @@ impl Membership {
             mgid,
             mlid,
             ip: None,
+            _member: member,
         };
-        if dev.is_roce(qp.port()) {
+        if is_roce {
             // SAFETY: The device is registered; the GID is ours.
             let ip = from_err_ptr(unsafe {
-                bindings::ipoib_rs_ib_ip_join(dev.as_raw(), qp.port(), &raw const gid)
+                bindings::ipoib_rs_ib_ip_join(dev.as_raw(), port, &raw const gid)
             })?;
             // INVARIANT: Joined there; the reference comes with it.
             membership.ip = NonNull::new(ip);

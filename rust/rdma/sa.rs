@@ -4,8 +4,8 @@
 //! multicast groups ([`Join`]).
 //!
 //! Both are handles of a request that is under way. The answer is kept in the handle, whose owner is [notified]
-//! of it. Dropping the handle cancels the request. A notification may be under way then: dropping a [`Join`] waits for it,
-//! dropping a [`PathQuery`] waits for nothing, since the device would have to have sent the question.
+//! of it. Dropping the handle cancels the request. A notification may be under way then, and goes on: for a question, the
+//! device would have to have sent that, and a group may have to be left behind others.
 //!
 //! C headers: [`include/rdma/ib_sa.h`](srctree/include/rdma/ib_sa.h).
 //!
@@ -27,7 +27,7 @@ use crate::gid::GidRef;
 
 mod join;
 
-pub use join::{is_joined, GroupRecord, Join, JoinRequest, JoinState, MemberKind};
+pub use join::{has_other_members, GroupRecord, Join, JoinRequest, JoinState};
 
 /// Receiver of the news that a [`PathQuery`], a [`Join`] or a [`NeighbourQuery`](crate::NeighbourQuery) has been answered.
 pub trait Notify: Send + Sync + 'static {
@@ -37,8 +37,8 @@ pub trait Notify: Send + Sync + 'static {
     /// # Context
     ///
     /// Process context, of the work queues of the SA or of the RDMA core: leave the work to a work item.
-    /// It must not drop a [`Join`] or a [`NeighbourQuery`](crate::NeighbourQuery): that waits for it, so that neither is
-    /// told of anything afterwards. Dropping a [`PathQuery`] does not wait, and a call that is under way goes on.
+    /// It must not drop a [`Join`] or a [`NeighbourQuery`](crate::NeighbourQuery), which may wait for it. A call that is
+    /// under way goes on when a [`Join`] or a [`PathQuery`] is dropped.
     fn notify(&self);
 }
 

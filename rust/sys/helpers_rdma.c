@@ -15,6 +15,7 @@
 #include <linux/netdevice.h>
 #include <linux/string.h>
 #include <net/addrconf.h>
+#include <net/net_namespace.h>
 #include <rdma/ib_cache.h>
 
 bool ipoib_rs_ib_device_try_get(struct ib_device *device)
@@ -116,6 +117,43 @@ bool ipoib_rs_ib_carries(const struct ib_device *device, u32 port, const struct 
 {
 	return ndev->type == ARPHRD_INFINIBAND && device->dev.parent &&
 	       ndev->dev.parent == device->dev.parent && ndev->dev_port == port - 1;
+}
+
+static bool listens(struct net_device *ndev, const union ib_gid *mgid)
+{
+	struct netdev_hw_addr *ha;
+	bool found = false;
+
+	if (!netif_running(ndev))
+		return false;
+
+	netif_addr_lock_bh(ndev);
+	netdev_for_each_mc_addr(ha, ndev)
+		found = found || !memcmp(ha->addr + 4, mgid, sizeof(*mgid));
+	netif_addr_unlock_bh(ndev);
+	return found;
+}
+
+/*
+ * Whether a driver other than that of @own has an IPoIB interface on the port, in whatever
+ * namespace; if @mgid is not NULL, one that is up and listens to that group.
+ */
+bool ipoib_rs_ib_is_shared(const struct ib_device *device, u32 port, const struct net_device *own,
+			   const union ib_gid *mgid)
+{
+	struct net_device *ndev;
+	bool found = false;
+	struct net *net;
+
+	rcu_read_lock();
+	for_each_net_rcu(net) {
+		for_each_netdev_rcu(net, ndev)
+			found = found || (ipoib_rs_ib_carries(device, port, ndev) &&
+					  ndev->netdev_ops != own->netdev_ops &&
+					  (!mgid || listens(ndev, mgid)));
+	}
+	rcu_read_unlock();
+	return found;
 }
 
 /* The index of the port's netdev, or 0. */
@@ -362,15 +400,16 @@ void ipoib_rs_ib_ip_leave(struct inet6_dev *idev, const union ib_gid *mgid)
 	in6_dev_put(idev);
 }
 
-bool ipoib_rs_ib_ip_joined(struct ib_device *device, u32 port,
-			   const union ib_gid *mgid)
+/* How many have joined the group on the port's netdev. */
+unsigned int ipoib_rs_ib_ip_members(struct ib_device *device, u32 port, const union ib_gid *mgid)
 {
 	struct net_device *ndev = ipoib_rs_ib_netdev(device, port);
 	const struct ifmcaddr6 *mc = NULL;
+	unsigned int members = 0;
 	struct inet6_dev *idev;
 
 	if (!ndev)
-		return false;
+		return 0;
 
 	rcu_read_lock();
 	idev = __in6_dev_get(ndev);
@@ -378,9 +417,11 @@ bool ipoib_rs_ib_ip_joined(struct ib_device *device, u32 port,
 		mc = rcu_dereference(idev->mc_list);
 	while (mc && !ipv6_addr_equal(&mc->mca_addr, (const struct in6_addr *)mgid->raw))
 		mc = rcu_dereference(mc->next);
+	if (mc)
+		members = READ_ONCE(mc->mca_users);
 	rcu_read_unlock();
 	dev_put(ndev);
-	return mc;
+	return members;
 }
 
 /* Lends the CPU what stays mapped, or gives it back to the device. */

@@ -31,6 +31,8 @@ bool ipoib_rs_ib_is_visible(const struct ib_device *device, const struct net *ne
 bool ipoib_rs_ib_may_configure(const struct ib_device *device);
 int ipoib_rs_ib_num_vf(const struct ib_device *device);
 bool ipoib_rs_ib_carries(const struct ib_device *device, u32 port, const struct net_device *ndev);
+bool ipoib_rs_ib_is_shared(const struct ib_device *device, u32 port, const struct net_device *own,
+			   const union ib_gid *mgid);
 struct net_device *ipoib_rs_ib_netdev(struct ib_device *device, u32 port);
 int ipoib_rs_ib_netdev_ifindex(struct ib_device *device, u32 port);
 void ipoib_rs_dev_put(struct net_device *ndev);
@@ -56,8 +58,7 @@ void ipoib_rs_work_init(struct work_struct *work, work_func_t func);
 struct inet6_dev *ipoib_rs_ib_ip_join(struct ib_device *device, u32 port,
 				      const union ib_gid *mgid);
 bool ipoib_rs_ip_stands(const struct inet6_dev *idev);
-bool ipoib_rs_ib_ip_joined(struct ib_device *device, u32 port,
-			   const union ib_gid *mgid);
+unsigned int ipoib_rs_ib_ip_members(struct ib_device *device, u32 port, const union ib_gid *mgid);
 void ipoib_rs_ib_ip_leave(struct inet6_dev *idev, const union ib_gid *mgid);
 
 /* The Ethernet address behind a GID, on RoCE. */

@@ -173,6 +173,7 @@ const CRATES: &[Layered] = &[
                 "dummy",
                 "flush_time",
                 "left",
+                "members",
                 "recv::received",
                 "recv_chain",
             ],

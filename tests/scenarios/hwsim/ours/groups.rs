@@ -175,7 +175,51 @@ scenario! {
                     .with_context(|| format!("umcast {umcast}, round {round}"))?;
             }
         }
-        manager.kill()?;
+        manager.end()?;
+        bed.finish()
+    }
+}
+
+const STEPS: &str = include_str!("../../../guest/hwsim/groups/steps.py");
+
+scenario! {
+    /// Whatever the order in which groups are sent to, joined and left: by one interface, by two of ours on a port, by one of
+    /// ours and one of `ib_ipoib`, and by a child and its parent. The manager refuses nothing, and nothing is left over.
+    fn groups_are_left_as_they_were_joined(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        // A port is the only one in the groups then: of others, the manager counts more than one.
+        let kinds = [(Driver::Ours, "datagram"), (Driver::C, "datagram")];
+        let manager = up(&bed, "pair", "", &kinds)?;
+        let (a, _) = bed.pair()?;
+        a.ok(&format!(
+            "set -e
+             ip link add name ib1 type ipoib_rs device {}
+             ip link add link ib0 name child type ipoib_rs pkey 0xffff
+             for name in ib1 child; do ip link set $name up; done
+             ip link set ibc0 up",
+            hca(a)
+        ))?;
+        for (number, names) in [&["ib0"][..], &["ib0", "ib1"], &["ib0", "ibc0"], &["ib0", "child"], &["ib0", "ib1", "ibc0"]]
+            .into_iter()
+            .enumerate()
+        {
+            for seed in [0, number + 1] {
+                let text = [seed.to_string(), "180".to_owned()];
+                let arguments: Vec<&str> = text.iter().map(String::as_str).chain(names.iter().copied()).collect();
+                a.python(STEPS, &arguments)?.ok()?;
+            }
+            for name in names {
+                a.ok(&format!("ip link set {name} down"))?;
+            }
+            let groups = format!("saquery -C {} -P 1 -g", hca(a));
+            a.wait_until(&format!("text=$({groups}) && ! echo \"$text\" | grep -q 'f07:'"), Duration::from_secs(5))
+                .with_context(|| format!("{names:?}: {}", a.ok(&groups).unwrap_or_default()))?;
+            for name in ["ib0", "ib1", "ibc0", "child"] {
+                a.ok(&format!("ip link set {name} up"))?;
+                a.wait_until(&format!("ip -o link show {name} | grep -q LOWER_UP"), Duration::from_secs(10))?;
+            }
+        }
+        manager.end()?;
         bed.finish()
     }
 }

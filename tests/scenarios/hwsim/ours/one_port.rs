@@ -84,8 +84,7 @@ scenario! {
             }
             all_reach_each_other([a, &inner, b]).with_context(|| mode)?;
         }
-        // It complains of a port that leaves a group twice, as two who are in it by different states have the core do.
-        manager.kill()?;
+        manager.end()?;
         bed.finish()
     }
 }

@@ -49,11 +49,8 @@ pub(crate) struct Groups {
     broadcast: Mgid,
     /// Groups that the stack wants, without the broadcast group.
     wanted: KVec<Mgid>,
-    /// Groups that are joined.
+    /// Groups that are joined. One that has made room for another may be joined anew before it is left.
     joined: KVec<(Mgid, Joined)>,
-    /// Groups that we received by and have left to join them anew. The RDMA core still counts us as a member for a
-    /// while.
-    rejoining: KVec<Mgid>,
 }
 
 impl Groups {
@@ -63,7 +60,6 @@ impl Groups {
             broadcast,
             wanted: KVec::new(),
             joined: KVec::new(),
-            rejoining: KVec::new(),
         }
     }
 
@@ -87,7 +83,6 @@ impl Groups {
                 }
             }
         }
-        self.rejoining.retain(|mgid| wanted.contains(mgid));
         self.wanted = wanted;
         Ok(())
     }
@@ -111,9 +106,7 @@ impl Groups {
     ///
     /// `ENOMEM`; the group is left again then.
     pub(crate) fn joined(&mut self, mgid: Mgid, joined: Joined) -> Result {
-        self.joined.push((mgid, joined), GFP_KERNEL)?;
-        self.rejoining.retain(|other| *other != mgid);
-        Ok(())
+        Ok(self.joined.push((mgid, joined), GFP_KERNEL)?)
     }
 
     /// Returns true if a group is joined, and the port still receives its packets.
@@ -125,25 +118,13 @@ impl Groups {
 
     /// Leaves a group, if it is joined.
     pub(crate) fn leave(&mut self, mgid: Mgid) {
-        let mut received = false;
-        self.joined.retain(|(other, joined)| {
-            received |= *other == mgid && joined.attached.is_some();
-            *other != mgid
-        });
-        if received && self.wanted.contains(&mgid) {
-            // Without memory, our membership may be taken for another user's.
-            let _ = self.rejoining.push(mgid, GFP_KERNEL);
+        if let Some(at) = self.joined.iter().position(|(other, _)| *other == mgid) {
+            let _ = self.joined.remove(at);
         }
-    }
-
-    /// Returns true if we received by a group and have left it to join it anew.
-    pub(crate) fn is_rejoining(&self, mgid: Mgid) -> bool {
-        self.rejoining.contains(&mgid)
     }
 
     /// Leaves all groups.
     pub(crate) fn leave_all(&mut self) {
         self.joined.clear();
-        self.rejoining.clear();
     }
 }

@@ -5,7 +5,6 @@
 
 use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::mgid::Mgid;
-use ipoib_proto::multicast::Membership;
 use ipoib_proto::subnet::Link;
 use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::{GroupRecord, Join, JoinState, NeighbourQuery, PathQuery, PathRecord};
@@ -50,7 +49,8 @@ struct Asked {
 /// A group that is being joined.
 pub(crate) struct Joining {
     pub(crate) mgid: Mgid,
-    pub(crate) kind: Membership,
+    /// The QP is to be attached to it.
+    pub(crate) receives: bool,
     pub(crate) ticket: Ticket,
     pub(crate) join: Join,
 }

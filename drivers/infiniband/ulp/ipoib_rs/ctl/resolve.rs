@@ -107,7 +107,7 @@ fn carry_out(dev: &Device<Interface>, endpoint: &Endpoint, job: Job) {
         Job::Attach(mgid, kind, ticket) => {
             let made = match layer {
                 LinkLayer::Roce => Some(join(this, endpoint, &mgid, kind)),
-                LinkLayer::Infiniband => subnet::join(this, endpoint, mgid, kind, ticket)
+                LinkLayer::Infiniband => subnet::join(dev, endpoint, mgid, kind, ticket)
                     .err()
                     .map(Err),
             };
@@ -139,7 +139,7 @@ fn join(
         let gid = mgid.gid().0;
         let foreign = this.umcast.load(Relaxed)
             && !mgid.is_broadcast()
-            && mcast::is_joined_on_netdev(endpoint.port.device(), endpoint.port.number(), &gid);
+            && mcast::has_other_members(endpoint.port.device(), endpoint.port.number(), &gid);
         if !foreign {
             let membership = mcast::Membership::join(&endpoint.qp, gid, ROCE_MLID)?;
             let joined = Joined::new(Some(membership), None);

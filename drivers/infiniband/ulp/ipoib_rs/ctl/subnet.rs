@@ -14,8 +14,8 @@ use ipoib_proto::qkey::QKey;
 use ipoib_proto::subnet::{self, Link};
 use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::{
-    mcast, sa, Ah, GroupRecord, Join, JoinRequest, MemberKind, NeighbourQuery, Notify, PathQuery,
-    PathRecord, PathRequest,
+    mcast, sa, Ah, GroupRecord, Join, JoinRequest, NeighbourQuery, Notify, PathQuery, PathRecord,
+    PathRequest,
 };
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
@@ -89,20 +89,19 @@ pub(super) fn ask_neighbour(
 ///
 /// Those of asking; there is no answer then.
 pub(super) fn join(
-    this: &Interface,
+    dev: &Device<Interface>,
     endpoint: &Endpoint,
     mgid: Mgid,
     kind: Membership,
     ticket: Ticket,
 ) -> Result {
-    let member = &endpoint.member;
-    // Another user of the port receives: we send only.
-    let gid = mgid.gid().0;
+    let this = dev.data().get_ref();
+    let (member, gid) = (&endpoint.member, mgid.gid().0);
+    // Where user space receives, we send only.
     let foreign = this.umcast.load(Relaxed)
         && !mgid.is_broadcast()
-        && !this.groups.lock().is_rejoining(mgid)
-        && sa::is_joined(member, gid);
-    let kind = if foreign { Membership::SendOnly } else { kind };
+        && sa::has_other_members(member, &gid, dev);
+    let receives = kind == Membership::Full && !foreign;
     let mut subnet = this.subnet.lock();
     // The others have its properties (RFC 4391, section 10).
     let like = subnet.link().filter(|_| !mgid.is_broadcast());
@@ -110,17 +109,15 @@ pub(super) fn join(
         from: member,
         mgid: gid,
         pkey: this.pkey().get(),
-        kind: match kind {
-            Membership::Full => MemberKind::Full,
-            Membership::SendOnly => MemberKind::SendOnlyFull,
-        },
+        receives,
+        interface: dev,
         like: like.map(|(record, _)| record),
     };
     let client = &this.port.shared().sa;
     let join = Join::new(client, &request, endpoint.notify.clone())?;
     subnet.joining(Joining {
         mgid,
-        kind,
+        receives,
         ticket,
         join,
     })
@@ -216,7 +213,7 @@ fn enter(
     if mgid.is_broadcast() {
         adopt(dev, endpoint, record, link)?;
     }
-    let attached = if joining.kind == Membership::Full {
+    let attached = if joining.receives {
         let joined = mcast::Membership::join(&endpoint.qp, record.mgid(), record.mlid())?;
         Some(joined)
     } else {
