@@ -2,8 +2,9 @@
 
 //! IP multicast between a sender and a receiver.
 
+use crate::hwsim::ours::rdmacm::UCM;
 use crate::order::counter;
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
 use lab::machine::Task;
 use lab::scenario;
@@ -76,8 +77,8 @@ scenario! {
         let bed = bed.up()?;
         bed.ib()?;
         let (a, b) = bed.pair()?;
-        b.ok("sysctl -qw net.ipv4.igmp_max_memberships=3000")?;
-        let crowd = b.spawn_python(CROWD, &["1500"])?;
+        b.ok("sysctl -qw net.ipv4.igmp_max_memberships=9000")?;
+        let crowd = b.spawn_python(CROWD, &["6000"])?;
         crowd.wait_for("joined", b.scaled(Duration::from_secs(20)))?;
         let told = "dmesg | grep -q 'ib0: too many multicast groups'";
         b.outside().wait_until(told, Duration::from_secs(20))?;
@@ -174,67 +175,33 @@ scenario! {
 
 const ETHERNET_MEMBER: &str = include_str!("../guest/multicast/ethernet_member.py");
 
-/// Somebody else who has joined 239.1.2.3 on the port of a host.
-struct Other {
-    task: Task,
-    counts: Option<(Host, &'static str)>,
-}
+const CM_MEMBER: &str = include_str!("../guest/multicast/member.py");
 
-impl Other {
-    /// On RoCE somebody in user space; on InfiniBand an interface of `ib_ipoib`, in a namespace of its own, so that no
-    /// socket of the host's hears it.
-    fn join(host: &Host) -> Result<Other> {
-        if !host.is_infiniband() {
-            let task = host.spawn_python(ETHERNET_MEMBER, &[])?;
-            task.wait_for("joined", host.scaled(Duration::from_secs(10)))?;
-            return Ok(Other { task, counts: None });
-        }
-        host.ok("modprobe ib_ipoib && test -e /sys/class/net/ib1")?;
-        let (task, pid) = host.netns_add("other")?;
-        host.ok(&format!("ip link set ib1 netns {pid}"))?;
-        let outside = host.outside();
-        outside.ok(
-            "ip -n other link set ib1 up && ip -n other addr add 10.8.0.1/24 dev ib1
-             ip -n other addr add 239.1.2.3/32 dev ib1 autojoin",
-        )?;
-        outside.wait_until(
-            "ip -n other -o link show ib1 | grep -q LOWER_UP",
-            Duration::from_secs(10),
-        )?;
-        let counts = Some((
-            outside,
-            "ip netns exec other cat /sys/class/net/ib1/statistics/rx_packets",
-        ));
-        Ok(Other { task, counts })
+/// A program that has joined 239.1.2.3 on the port of a host: on RoCE on the Ethernet, on InfiniBand by the RDMA connection
+/// manager.
+fn user_space(host: &Host) -> Result<Task> {
+    if !host.is_infiniband() {
+        let task = host.spawn_python(ETHERNET_MEMBER, &[])?;
+        task.wait_for("joined", host.scaled(Duration::from_secs(10)))?;
+        return Ok(task);
     }
-
-    /// Packets that have come to it, if anybody counts them.
-    fn came(&self) -> Result<Option<u64>> {
-        let Some((host, command)) = &self.counts else {
-            return Ok(None);
-        };
-        Ok(Some(host.ok(command)?.trim().parse()?))
-    }
+    host.ok("modprobe rdma_ucm")?;
+    let task = host.spawn_python(&format!("{UCM}{CM_MEMBER}"), &[&host.ip4(), "239.1.2.3"])?;
+    task.wait_for("multicast-joined", host.scaled(Duration::from_secs(10)))?;
+    Ok(task)
 }
 
 scenario! {
-    /// With `umcast`, a group that somebody else has joined on the port is left to him; without, ib0
-    /// joins it as well.
+    /// With `umcast`, a group that user space has joined on the port is left to it; without, ib0 joins it as well.
     #[on(infiniband)]
     fn umcast_leaves_a_group_to_others(bed) {
         let bed = bed.up()?;
         bed.ib()?;
         let (a, b) = bed.pair()?;
-        let other = Other::join(b)?;
+        let other = user_space(b)?;
         b.ok("ip link set ib0 type ipoib_rs umcast 1")?;
         ensure!(b.ok("ip -d link show ib0")?.contains("umcast 0001"), "{}", b.ok("ip -d link show ib0")?);
         let receiver = receive(b, "239.1.2.3")?;
-        // It begins to work a moment later.
-        let begin = Instant::now();
-        while other.came()?.is_some_and(|came| came < 20) {
-            ensure!(begin.elapsed() < b.scaled(Duration::from_secs(10)), "nothing comes to the other one");
-            a.python(SENDER, &["239.1.2.3", "warm", "64"])?.ok()?;
-        }
         let before = counter(b, "rx_multicast")?;
         a.python(SENDER, &["239.1.2.3", COUNT, "64"])?.ok()?;
         let came = counter(b, "rx_multicast")? - before;
@@ -249,7 +216,81 @@ scenario! {
         }
         let output = receiver.wait(b.scaled(Duration::from_secs(5)))?;
         ensure!(output.stdout.contains("received 100"), "{}", output.describe());
-        other.task.stop()?;
+        other.stop()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// With `umcast`, groups that another interface of the port has joined are none of user space's: both interfaces receive,
+    /// and IPv6 finds an address of the second one that has the same solicited-node group as one of the first.
+    #[on(infiniband)]
+    fn umcast_knows_siblings(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        let (_holder, pid) = b.netns_add("inner")?;
+        let link = b.link("umcast 1");
+        b.ok(&format!("ip link add name ib1 {link} && ip link set ib1 netns {pid} name ib0"))?;
+        let inner = b.inside("inner", 3);
+        inner.ip("link set lo up\nlink set ib0 addrgenmode random")?;
+        inner.ib_up()?;
+        // The last three bytes are those of b's address.
+        inner.ok("ip addr add fd00:3::2/64 dev ib0 nodad")?;
+        a.ok("ip addr add fd00:3::1/64 dev ib0 nodad")?;
+        a.wait_until("ping -6 -q -c 1 -W 1 fd00:3::2", Duration::from_secs(5))?;
+        a.ok(&format!("ping -6 -q -c 1 -W 5 {}", b.ip6()))?;
+        let receivers = [receive(b, "239.9.9.9")?, receive(&inner, "239.9.9.9")?];
+        let [first, second] = &receivers;
+        works(a, "239.9.9.9", &[first, second])?;
+        a.python(SENDER, &["239.9.9.9", COUNT, "64"])?.ok()?;
+        for task in receivers {
+            let output = task.wait(a.scaled(Duration::from_secs(15)))?;
+            ensure!(output.stdout.contains("received 100"), "{}", output.describe());
+        }
+        bed.finish()
+    }
+}
+
+const LISTEN: &str = include_str!("../guest/multicast/peers_listen.py");
+const APPEAR: &str = include_str!("../guest/multicast/peers_send.py");
+
+scenario! {
+    /// A thousand new IPv6 peers, each of whose groups is sent to, are all reached at once: each is asked for three times, a
+    /// second apart.
+    #[on(timed, infiniband)]
+    fn a_thousand_peers_appear_together(bed) {
+        let bed = bed.hosts(6).up()?;
+        bed.ib()?;
+        let (a, others) = bed.hosts.split_first().context("no host")?;
+        // An HCA of the simulated fabric has room for 256 groups.
+        let (peers, each) = (1000, 200);
+        a.ok("ip -6 route add fd00:9::/64 dev ib0")?;
+        let limit = "net.ipv6.neigh.default.gc_thresh";
+        a.outside().ok(&format!("sysctl -qw {limit}2=4096 {limit}3=8192"))?;
+        let mut listeners = Vec::new();
+        for (host, first) in others.iter().zip((1..).step_by(each)) {
+            let joined = counter(host, "groups_joined")?;
+            let addresses: Vec<String> = (first..first + each)
+                .map(|n| format!("addr add fd00:9::{n:x}/128 dev ib0 nodad\n"))
+                .collect();
+            host.ip(&addresses.concat())?;
+            let condition = format!(
+                "[ $(ethtool -S ib0 | sed -n 's/^ *groups_joined: //p') -ge {} ]",
+                joined + each as u64
+            );
+            host.wait_until(&condition, Duration::from_secs(60))?;
+            let listener = host.spawn_python(LISTEN, &[&each.to_string(), "3.5"])?;
+            listener.wait_for("listening", host.scaled(Duration::from_secs(10)))?;
+            listeners.push(listener);
+        }
+        a.python(APPEAR, &[&peers.to_string()])?.ok()?;
+        for listener in listeners {
+            let text = listener.wait(a.scaled(Duration::from_secs(30)))?.ok()?;
+            println!("{text}");
+            ensure!(text.contains(&format!("came {each} ")), "{text} {}", a.ok("ethtool -S ib0")?);
+        }
+        ensure!(counter(a, "tx_drop_table_full")? == 0, "{}", a.ok("ethtool -S ib0")?);
         bed.finish()
     }
 }

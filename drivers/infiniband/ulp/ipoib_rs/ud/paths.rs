@@ -32,9 +32,7 @@ use crate::ud::ring::path_mtu;
 /// Peers that an interface can talk to at once: half of the table's slots.
 const PATH_SLOTS: usize = 8192;
 /// Groups that it can be in or send to at once: half of the table's slots.
-const GROUP_SLOTS: usize = 1024;
-/// Groups that it can send to without being a member.
-const SEND_ONLY: usize = 128;
+const GROUP_SLOTS: usize = 4096;
 /// Frames that wait for a path, of as many bytes as by default for a neighbour entry (`unres_qlen_bytes`).
 type PathWaiting = Frames<64, 212_992>;
 /// Frames that wait for a group.
@@ -111,7 +109,7 @@ pub(crate) struct PeerRef<'a> {
 
 /// A multicast group.
 pub(crate) type Group = multicast::Group<Arc<Ah>, GroupWaiting>;
-type Groups = GroupTable<Arc<Ah>, GroupWaiting, Storage<Slot<Group>>>;
+type Groups = GroupTable<Arc<Ah>, GroupWaiting, KBox<Group>, Storage<Slot<KBox<Group>>>>;
 
 /// All destinations of an interface.
 pub(crate) struct Destinations {
@@ -165,12 +163,12 @@ impl Destinations {
         let groups = GroupTable::new(
             Storage::new(GROUP_SLOTS, || Ok(Slot::EMPTY))?,
             Seed(random()),
-            SEND_ONLY,
+            |group| KBox::new(group, GFP_ATOMIC).ok(),
             broadcast,
         );
         Ok(Self {
             paths: paths.ok_or(EINVAL)?,
-            groups: groups.ok_or(EINVAL)?,
+            groups: groups.ok_or(ENOMEM)?,
             mtus: PathMtus::new(),
             turn: None,
             down_since: Some(now_ms()),

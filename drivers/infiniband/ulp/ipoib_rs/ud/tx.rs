@@ -148,8 +148,7 @@ impl UdTx {
             Verdict::Queued => self.queued(dev, true),
             Verdict::Drop(skb, reason) => {
                 self.ring.drop(dev, skb, reason);
-                // An idle group was asked to make room.
-                reason == DropReason::TableFull
+                false
             }
         }
     }

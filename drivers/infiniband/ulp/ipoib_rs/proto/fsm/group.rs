@@ -75,8 +75,8 @@ pub struct Group<A, W> {
     /// Frames were sent to it, the last one at `last_sent`.
     sending: bool,
     last_sent: u64,
-    /// The stack wants its place: what is sent before it has been left does not keep it.
-    displaced: bool,
+    /// The group that had its place, which has yet to be left.
+    before: Option<(Mgid, Membership, A)>,
     /// No join before this time.
     retry_at: u64,
     /// The last attempt to join failed.
@@ -96,7 +96,7 @@ impl<A, W: Waiting + Default> Group<A, W> {
             listed: false,
             sending: false,
             last_sent: 0,
-            displaced: false,
+            before: None,
             retry_at: 0,
             failed: false,
             backoff: Backoff::DEFAULT,
@@ -131,7 +131,6 @@ impl<A, W: Waiting + Default> Group<A, W> {
             State::Absent if self.failed => "failed",
             State::Absent => "absent",
             State::Attaching { .. } => "joining",
-            State::Attached { .. } if self.displaced => "leaving",
             State::Attached { stale: true, .. } => "stale",
             State::Attached {
                 membership: Membership::Full,
@@ -181,12 +180,16 @@ impl<A, W: Waiting + Default> Group<A, W> {
         }
     }
 
-    /// Event: the stack wants to receive from the group (`true`), or no longer (`false`).
+    /// Event: the stack wants to receive from the group (`true`), or no longer (`false`). What was sent before keeps it no
+    /// longer then.
     pub fn want(&mut self, wanted: bool) {
         if wanted && !self.wanted {
             // A back-off that a sender earned is not held against the stack.
             self.retry_at = 0;
             self.backoff.reset();
+        }
+        if self.wanted && !wanted {
+            self.sending = !self.waiting.is_empty();
         }
         self.wanted = wanted;
     }
@@ -200,9 +203,6 @@ impl<A, W: Waiting + Default> Group<A, W> {
         }
         if self.failed && matches!(self.state, State::Absent) && now < self.retry_at {
             return Verdict::Drop(frame, DropReason::NoGroup);
-        }
-        if self.displaced && !self.wanted {
-            return Verdict::Drop(frame, DropReason::TableFull);
         }
         self.sending = true;
         self.last_sent = now;
@@ -278,22 +278,20 @@ impl<A, W: Waiting + Default> Group<A, W> {
         self.backoff.reset();
     }
 
-    /// Event: a sender needs the place. A group that only sending keeps is given up, unless another frame comes first. A
-    /// failed join is forgotten, so that the place is free at once.
-    pub fn stop_sending(&mut self) {
-        self.sending = false;
-        if matches!(self.state, State::Absent) {
-            self.retry();
+    /// Takes the place of another group, for which [`Group::idle_for`] gave a time, with what is left to do for that.
+    pub(crate) fn replace(&mut self, old: &mut Self) {
+        if let State::Attached {
+            membership, handle, ..
+        } = core::mem::replace(&mut old.state, State::Absent)
+        {
+            self.before = Some((old.mgid, membership, handle));
         }
     }
 
-    /// Event: the stack needs the place. As [`Group::stop_sending`], but whatever is sent meanwhile.
-    pub fn displace(&mut self) {
-        self.stop_sending();
-        if let State::Attached { stale, .. } = &mut self.state {
-            *stale = true;
-            self.displaced = true;
-        }
+    /// Returns what is left to do for the group that had its place, before anything that [`Group::poll`] says.
+    pub(crate) fn poll_before(&mut self) -> Option<(Mgid, Action<A, W::Frame>)> {
+        let (mgid, membership, handle) = self.before.take()?;
+        Some((mgid, Action::Detach(membership, handle)))
     }
 
     /// Says what there is to do at `now`, until it returns `None`; to be called after every event
@@ -381,10 +379,7 @@ impl<A, W: Waiting + Default> Group<A, W> {
         match core::mem::replace(&mut self.state, State::Absent) {
             State::Attached {
                 membership, handle, ..
-            } => {
-                self.displaced = false;
-                Some(Action::Detach(membership, handle))
-            }
+            } => Some(Action::Detach(membership, handle)),
             other => {
                 self.state = other;
                 None
@@ -399,14 +394,15 @@ impl<A, W: Waiting + Default> Group<A, W> {
             && !self.wanted
             && !self.sending
             && self.waiting.is_empty()
+            && self.before.is_none()
             && now >= self.retry_at
     }
 
     /// For how long nothing was sent, if it is only sending that keeps the group: a score for the
-    /// choice of what to forget when there are too many.
+    /// choice of what to replace when there are too many.
     pub fn idle_for(&self, now: u64) -> Option<u64> {
-        if self.wanted || !self.waiting.is_empty() || matches!(self.state, State::Attaching { .. })
-        {
+        let busy = matches!(self.state, State::Attaching { .. }) || self.before.is_some();
+        if self.wanted || busy || !self.waiting.is_empty() {
             None
         } else {
             Some(now.saturating_sub(self.last_sent))
@@ -545,6 +541,7 @@ mod tests {
         Ok(())
     }
 
+    /// What was sent before the stack has left a group does not keep that: the next frame joins it anew.
     #[test]
     fn a_listener_that_only_sends_leaves_and_joins() -> Result<(), ()> {
         let mut group = member(0)?;
@@ -554,7 +551,27 @@ mod tests {
             group.poll(true, 0),
             Some(Action::Detach(Membership::Full, "ah"))
         );
+        assert_eq!(group.poll(true, 0), None);
+        assert!(group.is_over(0));
+        assert_eq!(group.send(1, 100, 0), Verdict::Queued);
         assert!(attaching(&mut group, Membership::SendOnly, 0).is_ok());
+        Ok(())
+    }
+
+    /// A frame that waits for the join is sent, though the stack has left the group meanwhile.
+    #[test]
+    fn a_waiting_frame_outlasts_the_listener() -> Result<(), ()> {
+        let mut group = group();
+        group.want(true);
+        let ticket = attaching(&mut group, Membership::Full, 0)?;
+        assert_eq!(group.send(1, 100, 0), Verdict::Queued);
+        group.want(false);
+        assert_eq!(group.attached(ticket, "ah"), Ok(()));
+        let left = Action::Detach(Membership::Full, "ah");
+        assert_eq!(group.poll(true, 0), Some(left));
+        let ticket = attaching(&mut group, Membership::SendOnly, 0)?;
+        assert_eq!(group.attached(ticket, "ah"), Ok(()));
+        assert_eq!(group.poll(true, 0), Some(Action::Transmit(1)));
         Ok(())
     }
 
@@ -631,29 +648,33 @@ mod tests {
         Ok(())
     }
 
-    /// A group whose place the stack wants is left whatever is sent; one that is only out of date is joined anew for a frame
-    /// that comes before it has been left.
+    /// A group that is out of date is joined anew for a frame that comes before it has been left.
     #[test]
-    fn only_a_displaced_group_takes_no_frame() -> Result<(), ()> {
-        for displaced in [false, true] {
-            let mut group = sender(0)?;
-            // The link was away for a moment, and there was no room to leave the group.
-            assert_eq!(group.poll_frames(false, 1), None);
-            assert_eq!(group.state(), "stale");
-            if displaced {
-                group.displace();
-                assert_eq!(group.state(), "leaving");
-                let refused = Verdict::Drop(2, DropReason::TableFull);
-                assert_eq!(group.send(2, 100, 2), refused);
-            } else {
-                assert_eq!(group.send(2, 100, 2), Verdict::Queued);
-            }
-            let left = Action::Detach(Membership::SendOnly, "ah");
-            assert_eq!(group.poll(true, 2), Some(left));
-            assert_eq!(group.is_over(2), displaced);
-            // The place is free for anybody then.
-            assert_eq!(group.send(3, 100, 2), Verdict::Queued);
-        }
+    fn a_stale_group_takes_frames() -> Result<(), ()> {
+        let mut group = sender(0)?;
+        // The link was away for a moment, and there was no room to leave the group.
+        assert_eq!(group.poll_frames(false, 1), None);
+        assert_eq!(group.state(), "stale");
+        assert_eq!(group.send(2, 100, 2), Verdict::Queued);
+        let left = Action::Detach(Membership::SendOnly, "ah");
+        assert_eq!(group.poll(true, 2), Some(left));
+        assert!(!group.is_over(2));
+        Ok(())
+    }
+
+    /// The group that had the place is left first, and until then nobody else gets the place.
+    #[test]
+    fn a_group_takes_the_place_of_another() -> Result<(), ()> {
+        let (mut old, mut new) = (sender(0)?, group());
+        assert_eq!(old.idle_for(9), Some(9));
+        new.replace(&mut old);
+        assert_eq!((new.idle_for(9), new.is_over(9)), (None, false));
+        let left = Action::Detach(Membership::SendOnly, "ah");
+        assert_eq!(new.poll_before(), Some((*old.mgid(), left)));
+        assert_eq!((new.poll_before(), new.is_over(9)), (None, true));
+        // One that was not joined leaves nothing to do.
+        new.replace(&mut old);
+        assert_eq!(new.poll_before(), None);
         Ok(())
     }
 
@@ -728,8 +749,6 @@ mod tests {
         assert_eq!(group.state(), "joined");
         group.invalidate();
         assert_eq!(group.state(), "stale");
-        group.displace();
-        assert_eq!(group.state(), "leaving");
         Ok(())
     }
 

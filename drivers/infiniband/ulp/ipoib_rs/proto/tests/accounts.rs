@@ -234,7 +234,7 @@ fn poll_path(
 }
 
 type TestGroup = Group<u8, Queue<u64, 4>>;
-type Groups = GroupTable<u8, Queue<u64, 4>, Vec<Slot<TestGroup>>>;
+type Groups = GroupTable<u8, Queue<u64, 4>, TestGroup, Vec<Slot<TestGroup>>>;
 
 fn group(last: u8) -> Mgid {
     let mut gid = mgid::broadcast(PKey::DEFAULT, Scope::LINK_LOCAL).gid();
@@ -292,7 +292,7 @@ proptest! {
     fn frames_for_groups_are_accounted_for(steps in vec((0u8..11, any::<u8>(), 0u64..90_000), 1..200)) {
         let slots = (0..8).map(|_| Slot::EMPTY).collect();
         let broadcast = mgid::broadcast(PKey::DEFAULT, Scope::LINK_LOCAL);
-        let mut groups = Groups::new(slots, SEED, 3, broadcast).expect("a power of two");
+        let mut groups = Groups::new(slots, SEED, Some, broadcast).expect("a power of two");
         let (mut now, mut tally, mut asked) = (0, Tally::default(), Vec::new());
         groups.port_up();
         for (what, which, ms) in steps {
