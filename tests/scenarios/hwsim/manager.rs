@@ -95,7 +95,7 @@ fn prepare(host: &Host, hca: &str, options: &str) -> Result<(u64, String, String
     let log = format!("/var/log/opensm-{hca}.log");
     // A module of Debian's kernel, which `ib-hwsim` loads; but there are fabrics made by hand.
     host.ok(&format!(
-        "modprobe ib_umad && mkdir -p {cache} && rm -f {log}"
+        "modprobe ib_umad && mkdir -p {cache} && {{ [ ! -e {log} ] || mv --backup=numbered {log} {log}.old; }}"
     ))?;
     // With -d 2 it writes each line at once.
     let command = format!(

@@ -56,6 +56,7 @@ scenario! {
     #[on(timed, lockdep)]
     fn a_lossy_fabric(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        bed.expect_refused_leaves("a lost answer has a port leave a group twice");
         let manager = ipoib_up(&bed, "star 2")?;
         let (a, b) = bed.pair()?;
         let faults = |ppm: u32| -> Result<()> {
@@ -93,6 +94,7 @@ scenario! {
     #[on(lockdep)]
     fn a_lossy_fabric_in_connected_mode(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        bed.expect_refused_leaves("a lost answer has a port leave a group twice");
         let manager = ipoib_up(&bed, "pair")?;
         let (a, b) = bed.pair()?;
         for host in [a, b] {
@@ -126,6 +128,7 @@ scenario! {
     #[on(qemu, lockdep)]
     fn storage_on_a_lossy_fabric(bed) {
         let bed = bed.one_machine().hosts(1).memory(512).up()?;
+        bed.expect_refused_leaves("a lost answer has a port leave a group twice");
         let host = bed.hosts[0].outside();
         host.ok("modprobe ib_ipoib")?;
         let fabric = Fabric::make(&host, "pair")?;
@@ -204,6 +207,7 @@ scenario! {
     #[on(timed, lockdep)]
     fn delays_and_seeds(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        bed.expect_refused_leaves("a lost answer has a port leave a group twice");
         let manager = ipoib_up(&bed, "pair")?;
         let (a, b) = bed.pair()?;
         a.ok(&format!("ping -q -c 3 -i 0.1 -W 10 {}", b.ip4()))?;

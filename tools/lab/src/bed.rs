@@ -13,7 +13,7 @@ use crate::stage::Stage;
 use anyhow::{Context, Result, ensure};
 use lab_wire::Command;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Ethernet MTU of the hosts' links: room for an IB MTU of 4096 and rxe's headers.
@@ -311,6 +311,7 @@ impl Builder {
             hosts,
             machines,
             builder: self,
+            refusals: OnceLock::new(),
             _slots: slots,
             _dir: dir,
         };
@@ -359,6 +360,8 @@ pub struct Bed {
     pub hosts: Vec<Host>,
     machines: Vec<Arc<Machine>>,
     builder: Builder,
+    /// Why a subnet manager may refuse a request to leave a group.
+    refusals: OnceLock<&'static str>,
     _slots: Slots,
     // After the machines: they hold sockets in it.
     _dir: tempfile::TempDir,
@@ -487,9 +490,37 @@ impl Bed {
         anyhow::bail!("the counters do not add up: {wrong}")
     }
 
-    /// Switches everything off; fails if any kernel had something to report, or the driver has lost a frame.
+    /// A subnet manager may refuse a request to leave a group, for this reason.
+    pub fn expect_refused_leaves(&self, reason: &'static str) {
+        let _ = self.refusals.set(reason);
+    }
+
+    /// Fails if a subnet manager was asked to take a port out of a group that it is not in.
+    fn refused_leaves(&self) -> Result<()> {
+        if self.refusals.get().is_some() || !self.builder.debian.is_empty() {
+            return Ok(());
+        }
+        for machine in &self.machines {
+            let script = "grep -h 'ERR 1B25' /var/log/opensm*.log* || :";
+            let command = Command {
+                argv: ["sh", "-c", script].map(str::to_owned).into(),
+                ..Command::default()
+            };
+            let limit = Duration::from_secs(30) * self.builder.slowness();
+            let refused = machine.run(command, limit)?.ok()?;
+            ensure!(
+                refused.is_empty(),
+                "a group was left by who was not in it:\n{refused}"
+            );
+        }
+        Ok(())
+    }
+
+    /// Switches everything off; fails if any kernel had something to report, the driver has lost a frame, or a subnet manager
+    /// has refused a request to leave a group.
     pub fn finish(self) -> Result<()> {
         self.accounts()?;
+        self.refused_leaves()?;
         for machine in &self.machines {
             if self.builder.has_kmemleak() {
                 kmemleak(machine, self.builder.lane)?;

@@ -159,6 +159,7 @@ scenario! {
         let rounds = if kernel.is_checked() { 1 } else { 2 };
         let (rounds, factor) = bed.rounds(rounds)?;
         let bed = bed.leaks().one_machine().hosts(4).append(EXCLUSIVE).lifetime(Duration::from_secs(240) * factor).up()?;
+        bed.expect_refused_leaves("a lost answer has a port leave a group twice");
         let [first, second, third, fourth] = &bed.hosts[..] else {
             anyhow::bail!("four hosts");
         };
