@@ -12,7 +12,7 @@ use kernel::prelude::*;
 
 /// The most questions that an interface has under way: one for each host on a large fabric at a time would keep its
 /// SA busy.
-const MAX_QUESTIONS: usize = 32;
+pub(crate) const MAX_QUESTIONS: usize = 32;
 
 /// A question for the way to a peer.
 pub(crate) enum Question {

@@ -26,8 +26,19 @@ pub(super) fn resolved(
     made: Result<Arc<Ah>>,
 ) {
     let slow = &dev.data().get_ref().counters.slow;
-    if let Err(error) = &made {
-        slow.paths_failed.add(1);
+    let error = made.as_ref().err().copied();
+    match error {
+        Some(_) => slow.paths_failed.add(1),
+        None => slow.paths_resolved.add(1),
+    }
+    let is_usable = dev.lock_tx().as_mut().is_some_and(|tx| {
+        if tx.rc.is_some() {
+            Interface::queue(dev, Work::Connections, 0);
+        }
+        tx.ud.resolved(&address, ticket, made, now_ms());
+        tx.ud.destinations.handle(&address).is_some()
+    });
+    if let Some(error) = error.filter(|_| !is_usable) {
         netdev_log!(
             dev,
             Warn,
@@ -35,14 +46,6 @@ pub(super) fn resolved(
             "no path to {}: {error:?}\n",
             address.gid()
         );
-    } else {
-        slow.paths_resolved.add(1);
-    }
-    if let Some(tx) = dev.lock_tx().as_mut() {
-        if made.is_ok() && tx.rc.is_some() {
-            Interface::queue(dev, Work::Connections, 0);
-        }
-        tx.ud.resolved(&address, ticket, made, now_ms());
     }
 }
 

@@ -27,6 +27,7 @@ use crate::base::subnet::{Joining, Question, Way};
 use crate::base::work::Work;
 use crate::ctl::answers;
 use crate::ud::endpoint::Endpoint;
+use crate::ud::ring::path_mtu;
 
 /// Time for the SA to answer a question for a path, in milliseconds: that of Linux's C driver; and for a neighbour to
 /// answer the IP stack, which is that of the RDMA core.
@@ -138,7 +139,7 @@ pub(super) fn collect(dev: &Device<Interface>, endpoint: &Endpoint) {
             break;
         };
         let made = way.and_then(|way| match way {
-            Way::Path(record) => along(dev, endpoint, &record),
+            Way::Path(record) => along(dev, endpoint, &address, &record),
             Way::Neighbour => endpoint.address_handle(&address),
         });
         answers::resolved(dev, address, ticket, made);
@@ -165,12 +166,22 @@ pub(super) fn collect(dev: &Device<Interface>, endpoint: &Endpoint) {
 }
 
 /// Makes the address handle of a path.
-fn along(dev: &Device<Interface>, endpoint: &Endpoint, record: &PathRecord) -> Result<Arc<Ah>> {
+fn along(
+    dev: &Device<Interface>,
+    endpoint: &Endpoint,
+    address: &HwAddr,
+    record: &PathRecord,
+) -> Result<Arc<Ah>> {
     let this = dev.data().get_ref();
     let mtu = subnet::check_path(record.dlid(), record.mtu_code()).ok_or(EPROTO)?;
+    let before = dev
+        .lock_tx()
+        .as_ref()
+        .and_then(|tx| tx.ud.destinations.handle(address));
+    let is_known = before.is_some_and(|ah| path_mtu(&ah) == Some(mtu));
     let link = this.subnet.lock().link().map(|(_, link)| link.ib_mtu);
     // RFC 4391, section 7: the group's MTU is one that all paths take.
-    if let Some(link) = link.filter(|link| mtu < *link) {
+    if let Some(link) = link.filter(|link| mtu < *link && !is_known) {
         netdev_log!(
             dev,
             Warn,

@@ -157,29 +157,17 @@ impl Tx {
     /// The place of a connection to a peer, which its path remembers. A connection does not need a path, but to
     /// make one does.
     fn place(&mut self, dev: &Device<Interface>, address: &HwAddr, number: u8, now: u64) -> u16 {
-        let Some(RcTx { connections, .. }) = &mut self.rc else {
+        if self.ud.destinations.peer(address, now).is_none() {
+            self.want_path(dev, address, now);
+        }
+        let Some((destinations, _, RcTx { connections, .. })) = self.parts() else {
             return Channels::NOWHERE;
         };
-        let destinations = &mut self.ud.destinations;
-        match destinations.peer(address, now) {
-            Some(peer) => {
-                let remembered = peer.channels.0.get(usize::from(number)).copied();
-                let known =
-                    remembered.filter(|at| connections.channel_for(*at, address, number).is_some());
-                if let Some(at) = known {
-                    return at;
-                }
-            }
-            None => {
-                if let Ok(path) = destinations.path(*address, now) {
-                    let wanted = path.is_wanted();
-                    path.want(now);
-                    // An old one, or one that has failed, is not asked for before its time.
-                    if path.is_wanted() && !wanted {
-                        Interface::queue(dev, Work::Paths, 0);
-                    }
-                }
-            }
+        let peer = destinations.peer(address, now);
+        let remembered = peer.and_then(|peer| peer.channels.0.get(usize::from(number)).copied());
+        let known = remembered.filter(|at| connections.channel_for(*at, address, number).is_some());
+        if let Some(at) = known {
+            return at;
         }
         let at = connections.place(address, number, now);
         let at = at.unwrap_or(Channels::NOWHERE);
@@ -189,6 +177,19 @@ impl Tx {
             *remembered = at;
         }
         at
+    }
+
+    /// Uses the path to a peer, though no frame is sent by it now.
+    fn want_path(&mut self, dev: &Device<Interface>, address: &HwAddr, now: u64) {
+        let Ok(path) = self.ud.destinations.path(*address, now) else {
+            return;
+        };
+        let wanted = path.is_wanted();
+        path.want(now);
+        // An old one, or one that has failed, is not asked for before its time.
+        if path.is_wanted() && !wanted {
+            Interface::queue(dev, Work::Paths, 0);
+        }
     }
 
     /// Does what a connection leaves to be done.
@@ -267,6 +268,8 @@ impl Tx {
         } else if address.is_multicast() {
             self.send_fragments(dev, address, skb);
         } else {
+            // It may take more by now.
+            self.want_path(dev, &address, now);
             let max = self.ud.max_to(&address);
             self.too_big(dev, skb, mtu::ip_mtu(max as u32));
         }
@@ -366,7 +369,7 @@ impl Tx {
     pub(crate) fn next_job(&mut self, now: u64) -> Option<Job> {
         let RcTx { connections, ring } = self.rc.as_mut()?;
         let destinations = &self.ud.destinations;
-        let job = connections.next_job(now, |address| destinations.handle(address).is_some());
+        let job = connections.next_job(now, |address| destinations.is_settled(address));
         if let Job::End(ended) = &job {
             ring.sender.forget(&ended.rc.lane);
         }

@@ -6,6 +6,7 @@ use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::Device;
 use ipoib_proto::connection::End;
 use ipoib_proto::drop::DropReason;
+use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::share::{Need, Reason};
 use ipoib_rdma::Lane;
 
@@ -65,6 +66,7 @@ impl Tx {
                 slow |= channel.make_slow(now);
                 continue;
             }
+            let address = channel.address;
             channel.machine.hold_off(now);
             let ended = channel
                 .machine
@@ -73,6 +75,7 @@ impl Tx {
             if let Some(rc) = ended {
                 connections.end(rc, Cause::Stuck);
             }
+            self.doubt_path(dev, &address, now);
             self.give_up(dev, at, now);
         }
         // Others are not to wait for those that are slow.
@@ -149,6 +152,7 @@ impl Tx {
             return;
         };
         channel.look(now);
+        let address = channel.address;
         let ended = channel.machine.ended(ticket, end, now);
         // An offer that ends leaves the present connection as it is.
         let is_up = channel.machine.is_up();
@@ -157,9 +161,19 @@ impl Tx {
             connections.end(rc, cause);
             match at {
                 Some(at) if end == End::Yielded => connections.want_for_backlog(at, now),
-                Some(at) if !is_up => self.give_up(dev, at, now),
+                Some(at) if !is_up => {
+                    self.doubt_path(dev, &address, now);
+                    self.give_up(dev, at, now);
+                }
                 _ => {}
             }
+        }
+    }
+
+    /// Has the path to a peer asked for anew: the next connection along it would fail as the last one did.
+    fn doubt_path(&mut self, dev: &Device<Interface>, address: &HwAddr, now: u64) {
+        if self.ud.destinations.doubt(address, now) {
+            Interface::queue(dev, Work::Paths, 0);
         }
     }
 

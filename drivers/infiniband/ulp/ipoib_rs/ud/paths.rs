@@ -26,6 +26,7 @@ use kernel::sync::Arc;
 
 use crate::base::interface::Interface;
 use crate::base::storage::Storage;
+use crate::base::subnet::MAX_QUESTIONS;
 use crate::base::trace::who;
 use crate::ud::ring::path_mtu;
 
@@ -39,6 +40,8 @@ type PathWaiting = Frames<64, 212_992>;
 type GroupWaiting = Frames<8, 65_536>;
 /// The most bytes that an idle peer may take, without its address handle.
 const PEER_LEN: usize = 256;
+/// Questions that are left to those who have no path: half of them.
+const FIRST: usize = MAX_QUESTIONS / 2;
 /// Jobs that the work item takes at a time.
 ///
 /// Few: the interface cannot go down meanwhile.
@@ -119,6 +122,8 @@ pub(crate) struct Destinations {
     pub(super) mtus: PathMtus,
     /// The place of the first path that there was no room to ask for: it comes first the next time.
     pub(super) turn: Option<usize>,
+    /// How many paths were in use when they were last looked at.
+    pub(super) in_use: usize,
     /// Since when the port is not active.
     down_since: Option<u64>,
     /// Paths are not to be resolved before the broadcast group is joined, which says how.
@@ -171,6 +176,7 @@ impl Destinations {
             groups: groups.ok_or(ENOMEM)?,
             mtus: PathMtus::new(),
             turn: None,
+            in_use: 0,
             down_since: Some(now_ms()),
             after_group,
             waiting: 0,
@@ -250,6 +256,21 @@ impl Destinations {
             peer.path.refresh();
             trace_path(&self.dev, &peer.path, "refreshed");
         }
+    }
+
+    /// A connection to a peer has failed, and maybe the path has. True: the work item that resolves paths is to ask.
+    pub(crate) fn doubt(&mut self, address: &HwAddr, now: u64) -> bool {
+        self.paths.get_mut(address).is_some_and(|peer| {
+            peer.path.doubt(now);
+            trace_path(&self.dev, &peer.path, "doubted");
+            peer.path.has_question()
+        })
+    }
+
+    /// Returns true if there is a path to a peer, and no other answer is waited for.
+    pub(crate) fn is_settled(&self, address: &HwAddr) -> bool {
+        let peer = self.paths.get(address);
+        peer.is_some_and(|peer| peer.path.is_settled())
     }
 
     /// Returns true if the port is up.
@@ -352,6 +373,7 @@ impl Destinations {
         made: Result<Arc<Ah>>,
         now: u64,
     ) {
+        let [start] = random();
         let Some(Peer { path, .. }) = self.paths.get_mut(address).map(|peer| &mut **peer) else {
             return;
         };
@@ -359,13 +381,13 @@ impl Destinations {
         match made {
             Ok(ah) => {
                 self.mtus.add(path_mtu(&ah));
+                let renew_at = path::renewal(self.in_use, start as u32, now);
                 // The one before, or one that came too late, is given back and dropped.
-                if let Some(ah) = path.resolved(ticket, ah) {
+                if let Some(ah) = path.resolved(ticket, ah, renew_at) {
                     self.mtus.remove(path_mtu(&ah));
                 }
             }
-            // The administrator of the subnet knows of none, or is busy.
-            Err(error) => path.resolve_failed(ticket, error == EINVAL, now),
+            Err(_) => path.resolve_failed(ticket, now),
         }
         trace_path(&self.dev, path, event);
     }
@@ -455,9 +477,10 @@ impl Jobs {
         self.len == 0
     }
 
-    /// Returns true if there is room for a job that asks a question, or for one that does not.
-    pub(super) fn has_room(&self, asks: bool) -> bool {
-        self.len < JOBS && (!asks || self.questions > 0)
+    /// Returns true if there is room for a job that asks a question, for the first time or `anew`, or for one that does not.
+    pub(super) fn has_room(&self, asks: bool, anew: bool) -> bool {
+        let left = if anew { FIRST } else { 0 };
+        self.len < JOBS && (!asks || self.questions > left)
     }
 
     /// Adds a job, for which there has to be room.
@@ -472,5 +495,31 @@ impl Jobs {
     /// Takes the jobs, in order.
     pub(crate) fn into_iter(self) -> impl Iterator<Item = Job> {
         self.list.into_iter().flatten()
+    }
+}
+
+#[kunit_tests(ipoib_rs_paths)]
+mod tests {
+    use super::*;
+    use ipoib_proto::mgid::{broadcast, Scope};
+    use ipoib_proto::pkey::PKey;
+
+    /// However many paths are asked for anew, there is room to ask for those of which nothing is known.
+    #[test]
+    fn known_paths_leave_room_to_others() -> Result {
+        let link = broadcast(
+            PKey::new(0xffff).ok_or(EINVAL)?,
+            Scope::new(2).ok_or(EINVAL)?,
+        );
+        let question = || Job::Detach(link, multicast::Membership::Full);
+        let mut jobs = Jobs::new(FIRST + 1);
+        assert!(jobs.has_room(true, true));
+        jobs.push(question(), true);
+        assert!(!jobs.has_room(true, true));
+        assert!(jobs.has_room(true, false) && jobs.has_room(false, true));
+        let mut jobs = Jobs::new(1);
+        jobs.push(question(), true);
+        assert!(!jobs.has_room(true, false) && jobs.has_room(false, false));
+        Ok(())
     }
 }

@@ -185,7 +185,7 @@ impl UdTx {
         let asks = dev.data().get_ref().port.is_infiniband();
         loop {
             let groups = &mut self.destinations.groups;
-            let polled = if jobs.has_room(asks) {
+            let polled = if jobs.has_room(asks, false) {
                 groups.poll(now)
             } else {
                 groups.poll_frames(now)
@@ -218,6 +218,7 @@ impl UdTx {
 
     fn advance_paths(&mut self, dev: &Device<Interface>, now: u64, jobs: &mut Jobs) -> u64 {
         let paths = &mut self.destinations.paths;
+        self.destinations.in_use = 0;
         let (begin, end) = (self.destinations.turn.take().unwrap_or(0), paths.capacity());
         let [first, then] =
             [begin..end, 0..begin].map(|places| self.advance_places(dev, places, now, jobs));
@@ -243,11 +244,12 @@ impl UdTx {
                 break;
             };
             let (key, path) = (*key, &mut peer.path);
+            destinations.in_use += usize::from(path.is_in_use(now));
             let asks = infiniband || Ah::asks_for(&key.gid().0);
             let mut over = false;
             while !over {
                 // Frames of a path that has its answer do not wait for the questions of others.
-                let action = if open && jobs.has_room(asks) {
+                let action = if open && jobs.has_room(asks, path.handle().is_some()) {
                     path.poll(now)
                 } else {
                     path.poll_unasked(open, now)
@@ -270,7 +272,7 @@ impl UdTx {
                     Some(path::Action::Remove) => over = true,
                 }
             }
-            if open && !jobs.has_room(asks) && path.has_question() {
+            if open && !jobs.has_room(asks, path.handle().is_some()) && path.has_question() {
                 turn.get_or_insert(at);
             }
             if over {

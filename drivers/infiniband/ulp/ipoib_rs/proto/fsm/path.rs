@@ -27,8 +27,19 @@ const RESOLVE_MS: u64 = 4_000;
 const MANY: usize = 1_024;
 /// As many frames as Linux's C driver lets wait for a path.
 const FEW: usize = 3;
-/// Refusals in a row after which a path that is known is given up: whoever is busy refuses as well.
-const REFUSALS: u8 = 3;
+/// Age at which a path is asked for anew, if it is used: nobody tells the ports at its ends that it leads another way now.
+const AGE_MS: u64 = 5_000;
+/// Part of that age for each path in use: however many peers an interface has, it asks for five of them in a second.
+const AGE_OF_EACH_MS: u64 = 250;
+
+/// Returns when a path that was resolved at `now` is to be asked for anew, where an interface has `in_use` such paths. Each at
+/// a `random` time of its own, as many are resolved at a time.
+pub const fn renewal(in_use: usize, random: u32, now: u64) -> u64 {
+    let each = (in_use as u64).saturating_mul(AGE_OF_EACH_MS);
+    let age = if each > AGE_MS { each } else { AGE_MS };
+    let early = (age / 2).saturating_mul(random as u64) >> u32::BITS;
+    now.saturating_add(age.saturating_sub(early))
+}
 
 /// Action that the driver has to carry out for a path.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,20 +60,12 @@ pub enum Action<A, T> {
 
 #[derive(Debug)]
 enum State<A> {
-    /// Not resolved, and not asked for. Frames that wait to be asked for are given up at `until`; `u64::MAX` for never.
+    /// Not resolved. Frames that wait to be asked for are given up at `until`; `u64::MAX` for never.
     Idle { until: u64 },
-    /// Asked for.
-    Resolving { ticket: Ticket, deadline: u64 },
     /// Usable.
     Ready(A),
     /// Usable, but maybe out of date: to be asked for anew when it is used next.
-    Old {
-        handle: A,
-        /// The request, and when to give it up.
-        request: Option<(Ticket, u64)>,
-        /// No request before this time.
-        retry_at: u64,
-    },
+    Old(A),
     /// To be released before anything else happens.
     Stale(A),
     /// Not to be tried before.
@@ -71,17 +74,6 @@ enum State<A> {
 
 impl<A> State<A> {
     const IDLE: Self = State::Idle { until: u64::MAX };
-
-    /// The state without its request or its back-off.
-    fn afresh(self) -> Self {
-        match self {
-            State::Resolving {
-                deadline: until, ..
-            } => State::Idle { until },
-            State::Failed { .. } => State::IDLE,
-            other => other,
-        }
-    }
 }
 
 /// The path to one peer.
@@ -89,15 +81,17 @@ impl<A> State<A> {
 pub struct Path<A, W> {
     addr: HwAddr,
     state: State<A>,
+    /// The request, if it is asked for, and when to give that up.
+    request: Option<(Ticket, u64)>,
+    /// One that is ready becomes old then, unless it is asked for.
+    renew_at: u64,
     waiting: W,
     /// If set, the frames that wait are to be dropped for this reason.
     flush: Option<DropReason>,
-    /// It is to be resolved though no frame waits here.
+    /// It is to be asked for though no frame waits here.
     wanted: bool,
     last_used: u64,
     sequence: Sequence,
-    /// How often in a row the request for an old one was refused.
-    refusals: u8,
     backoff: Backoff,
     tickets: Tickets,
 }
@@ -109,12 +103,13 @@ impl<A, W: Waiting + Default> Path<A, W> {
         Path {
             addr,
             state: State::IDLE,
+            request: None,
+            renew_at: u64::MAX,
             waiting: W::default(),
             flush: None,
             wanted: false,
             last_used: now,
             sequence,
-            refusals: 0,
             backoff: Backoff::DEFAULT,
             tickets: Tickets::new(),
         }
@@ -129,18 +124,28 @@ impl<A, W: Waiting + Default> Path<A, W> {
     /// Returns the name of the state, for diagnostics.
     pub const fn state(&self) -> &'static str {
         match &self.state {
+            State::Idle { .. } if self.request.is_some() => "resolving",
             State::Idle { .. } => "idle",
-            State::Resolving { .. } => "resolving",
-            State::Ready(_) => "ready",
-            State::Old { .. } => "old",
+            State::Ready(_) if self.is_settled() => "ready",
+            State::Ready(_) | State::Old(_) => "old",
             State::Stale(_) => "stale",
             State::Failed { .. } => "failed",
         }
     }
 
+    /// Returns true if it is usable, and another answer is not waited for.
+    pub const fn is_settled(&self) -> bool {
+        self.handle().is_some() && !self.wanted && self.request.is_none()
+    }
+
     /// Returns how many frames wait for the path.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// Returns true if something was sent of late.
+    pub const fn is_in_use(&self, now: u64) -> bool {
+        self.unused_for(now) < AGE_MS
     }
 
     /// Returns for how long nothing was sent, in milliseconds.
@@ -174,7 +179,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
     #[inline]
     pub const fn handle(&self) -> Option<&A> {
         match &self.state {
-            State::Ready(handle) | State::Old { handle, .. } => Some(handle),
+            State::Ready(handle) | State::Old(handle) => Some(handle),
             _ => None,
         }
     }
@@ -193,7 +198,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
     /// An unresolved path goes first, and its waiting frames are dropped: made-up addresses drive out only each other.
     #[inline]
     pub fn eviction_score(&self, now: u64) -> Option<u64> {
-        if self.has_request() {
+        if self.request.is_some() {
             return None;
         }
         let unused = self.unused_for(now);
@@ -206,18 +211,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
         }
     }
 
-    const fn has_request(&self) -> bool {
-        matches!(
-            self.state,
-            State::Resolving { .. }
-                | State::Old {
-                    request: Some(_),
-                    ..
-                }
-        )
-    }
-
-    /// Returns true if it is to be resolved though no frame waits. Poll.
+    /// Returns true if it is to be asked for though no frame waits. Poll.
     #[inline]
     pub const fn is_wanted(&self) -> bool {
         self.wanted
@@ -231,12 +225,9 @@ impl<A, W: Waiting + Default> Path<A, W> {
         if let Some(reason) = self.flush {
             return Verdict::Drop(frame, reason);
         }
+        self.want_anew();
         match self.state {
             State::Ready(_) if self.waiting.is_empty() => return Verdict::Transmit(frame),
-            State::Old { .. } if self.waiting.is_empty() => {
-                self.want_anew(now);
-                return Verdict::Transmit(frame);
-            }
             State::Failed { until } if now < until => {
                 return Verdict::Drop(frame, DropReason::NoPath)
             }
@@ -260,35 +251,35 @@ impl<A, W: Waiting + Default> Path<A, W> {
     pub fn want(&mut self, now: u64) {
         self.last_used = now;
         self.expire(true, now);
-        self.wanted = matches!(self.state, State::Idle { .. });
-        self.want_anew(now);
+        self.wanted |= matches!(self.state, State::Idle { .. }) && self.request.is_none();
+        self.want_anew();
     }
 
-    /// Has an old one asked for anew, if that may be.
-    const fn want_anew(&mut self, now: u64) {
-        if let State::Old {
-            request: None,
-            retry_at,
-            ..
-        } = self.state
-        {
-            self.wanted = now >= retry_at;
-        }
+    /// Has an old one asked for anew.
+    fn want_anew(&mut self) {
+        self.state = match core::mem::replace(&mut self.state, State::IDLE) {
+            State::Old(handle) => {
+                self.wanted = true;
+                State::Ready(handle)
+            }
+            other => other,
+        };
     }
 
-    /// Event: the request was answered with an address handle.
+    /// Event: the request was answered with an address handle, which becomes old at `renew_at`.
     ///
     /// Returns the one that is to be destroyed: the one before, or this one if the request is no longer the
     /// current one.
     #[must_use = "an address handle is to be destroyed"]
-    pub fn resolved(&mut self, ticket: Ticket, handle: A) -> Option<A> {
+    pub fn resolved(&mut self, ticket: Ticket, handle: A, renew_at: u64) -> Option<A> {
         if !self.is_current(ticket) {
             return Some(handle);
         }
-        self.refusals = 0;
+        self.request = None;
+        self.renew_at = renew_at;
         self.backoff.reset();
         match core::mem::replace(&mut self.state, State::Ready(handle)) {
-            State::Old { handle, .. } => Some(handle),
+            State::Ready(handle) => Some(handle),
             _ => None,
         }
     }
@@ -296,56 +287,28 @@ impl<A, W: Waiting + Default> Path<A, W> {
     /// Event: the request failed. It is not repeated before the back-off is over, and then only if
     /// there is a frame to send.
     ///
-    /// `gone` says that the request was refused: there is no such path, or the subnet administrator is busy. An
-    /// address handle from before stays in use until the third refusal in a row. Without an answer it stays for as
-    /// long as that takes: the subnet manager may be away for long, and packets find their way without it.
-    pub fn resolve_failed(&mut self, ticket: Ticket, gone: bool, now: u64) {
-        if !self.is_current(ticket) {
-            return;
-        }
-        match self.state {
-            State::Old { .. } => {
-                self.refusals = self.refusals.saturating_add(u8::from(gone));
-                if self.refusals < REFUSALS {
-                    self.keep_old(now);
-                } else {
-                    self.invalidate();
-                }
-            }
-            _ => self.fail(now),
+    /// An address handle from before stays in use for as long as that takes, whether there was no answer or a refusal: the
+    /// subnet manager may be away for long, or busy, and packets find their way without it.
+    pub fn resolve_failed(&mut self, ticket: Ticket, now: u64) {
+        if self.is_current(ticket) {
+            self.fail(now);
         }
     }
 
     fn is_current(&self, ticket: Ticket) -> bool {
-        match self.state {
-            State::Resolving {
-                ticket: current, ..
-            }
-            | State::Old {
-                request: Some((current, _)),
-                ..
-            } => current == ticket,
-            _ => false,
-        }
-    }
-
-    /// Gives up the request for an old one.
-    fn keep_old(&mut self, now: u64) {
-        if let State::Old {
-            request, retry_at, ..
-        } = &mut self.state
-        {
-            *request = None;
-            *retry_at = self.backoff.fail(now);
-        }
+        self.request.is_some_and(|(current, _)| current == ticket)
     }
 
     fn fail(&mut self, now: u64) {
+        self.request = None;
         self.wanted = false;
-        self.state = State::Failed {
-            until: self.backoff.fail(now),
-        };
-        self.flush_with(DropReason::NoPath);
+        let until = self.backoff.fail(now);
+        if self.handle().is_some() {
+            self.renew_at = until;
+        } else {
+            self.state = State::Failed { until };
+            self.flush_with(DropReason::NoPath);
+        }
     }
 
     /// Has all waiting frames dropped.
@@ -358,32 +321,45 @@ impl<A, W: Waiting + Default> Path<A, W> {
     /// Event: what was learned about the way to the peer is out of date (our GID has changed, the
     /// port was down). What waits goes on waiting.
     pub fn invalidate(&mut self) {
+        let wanted = self.wanted;
+        self.refresh();
+        self.wanted = wanted && self.handle().is_none();
         self.state = match core::mem::replace(&mut self.state, State::IDLE) {
-            State::Old { handle, .. } => {
-                self.wanted = false;
-                State::Stale(handle)
-            }
-            State::Ready(handle) => State::Stale(handle),
-            other => other.afresh(),
+            State::Ready(handle) | State::Old(handle) => State::Stale(handle),
+            other => other,
         };
-        self.refusals = 0;
+    }
+
+    /// Event: the way to the peer may have changed (another subnet manager, another LID, a connection that failed). The one
+    /// that is known stays in use until the question that the next frame leads to is answered.
+    pub fn refresh(&mut self) {
+        if let Some((_, deadline)) = self.request.take() {
+            self.wanted = true;
+            if let State::Idle { until } = &mut self.state {
+                *until = deadline;
+            }
+        }
+        if let State::Failed { .. } = self.state {
+            self.state = State::IDLE;
+        }
+        self.grow_old();
         self.backoff.reset();
     }
 
-    /// Event: the way to the peer may have changed (another subnet manager, another LID). The one that is known
-    /// stays in use until the question that the next frame leads to is answered.
-    pub fn refresh(&mut self) {
-        self.wanted |= self.has_request();
+    /// Event: what leads along it has failed. If it is in use, it is to be asked for now. Poll.
+    pub fn doubt(&mut self, now: u64) {
+        self.refresh();
+        if self.is_in_use(now) {
+            self.want_anew();
+        }
+    }
+
+    /// Leaves the next question to the next frame.
+    fn grow_old(&mut self) {
         self.state = match core::mem::replace(&mut self.state, State::IDLE) {
-            State::Ready(handle) | State::Old { handle, .. } => State::Old {
-                handle,
-                request: None,
-                retry_at: 0,
-            },
-            other => other.afresh(),
+            State::Ready(handle) if !self.wanted => State::Old(handle),
+            other => other,
         };
-        self.refusals = 0;
-        self.backoff.reset();
     }
 
     /// Event: the port went down: what waits is dropped.
@@ -427,21 +403,20 @@ impl<A, W: Waiting + Default> Path<A, W> {
             }
         }
         match self.state {
-            State::Ready(_) | State::Old { .. } => self.waiting.pop().map(Action::Transmit),
-            State::Idle { .. } if self.waiting.is_empty() && self.is_unused(now) => {
-                Some(Action::Remove)
-            }
+            State::Ready(_) | State::Old(_) => self.waiting.pop().map(Action::Transmit),
+            State::Idle { .. } if self.is_over(now) => Some(Action::Remove),
             _ => None,
         }
     }
 
-    /// Returns true if [`Path::poll`] is to ask for the path, at once or when a back-off is over.
+    /// Returns true if [`Path::poll`] is to ask for the path.
     pub fn has_question(&self) -> bool {
-        match self.state {
+        let asks = match self.state {
             State::Idle { .. } => self.wanted || !self.waiting.is_empty(),
-            State::Old { request: None, .. } => self.wanted,
+            State::Ready(_) => self.wanted,
             _ => false,
-        }
+        };
+        asks && self.request.is_none()
     }
 
     /// Begins a request, if there is to be one now.
@@ -449,37 +424,21 @@ impl<A, W: Waiting + Default> Path<A, W> {
         if !self.has_question() {
             return None;
         }
-        let deadline = now.saturating_add(RESOLVE_MS);
-        let ticket = match &mut self.state {
-            State::Old { request, .. } => {
-                let ticket = self.tickets.issue();
-                *request = Some((ticket, deadline));
-                ticket
-            }
-            State::Idle { .. } => {
-                let ticket = self.tickets.issue();
-                self.state = State::Resolving { ticket, deadline };
-                ticket
-            }
-            _ => return None,
-        };
+        let ticket = self.tickets.issue();
+        self.request = Some((ticket, now.saturating_add(RESOLVE_MS)));
         self.wanted = false;
         Some(ticket)
     }
 
     /// Ends the states whose time is over, where `open` says whether there is a link.
     fn expire(&mut self, open: bool, now: u64) {
-        if let State::Old {
-            request: Some((_, deadline)),
-            ..
-        } = self.state
-        {
+        if let Some((_, deadline)) = self.request {
             if now >= deadline {
-                self.keep_old(now);
+                self.fail(now);
             }
+            return;
         }
         match self.state {
-            State::Resolving { deadline, .. } if now >= deadline => self.fail(now),
             State::Idle { until }
                 if now >= until && !self.waiting.is_empty() && self.flush.is_none() =>
             {
@@ -494,31 +453,28 @@ impl<A, W: Waiting + Default> Path<A, W> {
                     until: now.saturating_add(RESOLVE_MS),
                 };
             }
-            State::Ready(_) | State::Old { request: None, .. }
-                if self.waiting.is_empty() && self.is_unused(now) =>
-            {
-                self.invalidate();
-            }
+            State::Ready(_) | State::Old(_) if self.is_over(now) => self.invalidate(),
+            State::Ready(_) if now >= self.renew_at => self.grow_old(),
             _ => {}
         }
     }
 
-    fn is_unused(&self, now: u64) -> bool {
-        now.saturating_sub(self.last_used) >= IDLE_MS
+    /// Returns true if nothing waits and nobody has used it for long.
+    fn is_over(&self, now: u64) -> bool {
+        self.request.is_none() && self.waiting.is_empty() && self.unused_for(now) >= IDLE_MS
     }
 
     /// Returns when time alone gives [`Path::poll`] something to do, if no event comes before.
     pub fn deadline(&self) -> u64 {
+        if let Some((_, deadline)) = self.request {
+            return deadline;
+        }
         let unused = self.last_used.saturating_add(IDLE_MS);
         match self.state {
-            State::Resolving { deadline, .. } => deadline,
             State::Failed { until } => until.max(unused),
-            State::Old {
-                request: Some((_, deadline)),
-                ..
-            } => deadline,
             State::Idle { until } if !self.waiting.is_empty() => until,
-            State::Idle { .. } | State::Ready(_) | State::Old { .. } | State::Stale(_) => unused,
+            State::Ready(_) if !self.wanted => unused.min(self.renew_at),
+            _ => unused,
         }
     }
 }
@@ -550,7 +506,7 @@ mod tests {
     fn ready(now: u64) -> Result<TestPath, ()> {
         let mut path = path();
         let ticket = resolving(&mut path, 1, now)?;
-        if path.resolved(ticket, "ah").is_some() {
+        if path.resolved(ticket, "ah", u64::MAX).is_some() {
             return Err(());
         }
         match path.poll(now) {
@@ -580,7 +536,7 @@ mod tests {
         let ticket = resolving(&mut path, 1, 0)?;
         assert_eq!(path.send(2, 100, 0, 0), Verdict::Queued);
         assert_eq!(path.poll(0), None);
-        assert_eq!(path.resolved(ticket, "ah"), None);
+        assert_eq!(path.resolved(ticket, "ah", u64::MAX), None);
         assert_eq!(path.handle(), Some(&"ah"));
         // What comes now does not overtake what waits.
         assert_eq!(path.transmit(0).map(|(ah, _)| *ah), None);
@@ -599,7 +555,7 @@ mod tests {
     fn nothing_overtakes_on_an_old_path() -> Result<(), ()> {
         let mut path = path();
         let ticket = resolving(&mut path, 1, 0)?;
-        assert_eq!(path.resolved(ticket, "ah"), None);
+        assert_eq!(path.resolved(ticket, "ah", u64::MAX), None);
         path.refresh();
         assert_eq!(path.send(2, 100, 0, 0), Verdict::Queued);
         let mut left = [0; 2];
@@ -651,7 +607,7 @@ mod tests {
         };
         path.want(1);
         assert_eq!(path.poll(1), None);
-        path.resolve_failed(ticket, false, 2);
+        path.resolve_failed(ticket, 2);
         // Not before its time.
         path.want(3);
         assert_eq!(path.poll(3), None);
@@ -659,7 +615,7 @@ mod tests {
         let Some(Action::Resolve(ticket)) = path.poll(1_002) else {
             return Err(());
         };
-        assert_eq!(path.resolved(ticket, "ah"), None);
+        assert_eq!(path.resolved(ticket, "ah", u64::MAX), None);
         path.want(1_003);
         assert_eq!(path.poll(1_003), None);
         Ok(())
@@ -695,13 +651,13 @@ mod tests {
     fn failure_drops_and_backs_off() -> Result<(), ()> {
         let mut path = path();
         let ticket = resolving(&mut path, 1, 0)?;
-        path.resolve_failed(ticket, false, 10);
+        path.resolve_failed(ticket, 10);
         assert_eq!(path.poll(10), Some(Action::Drop(1, DropReason::NoPath)));
         assert_eq!(path.poll(10), None);
         let refused = Verdict::Drop(2, DropReason::NoPath);
         assert_eq!(path.send(2, 100, 0, 1009), refused);
         let ticket = resolving(&mut path, 3, 1010)?;
-        path.resolve_failed(ticket, false, 1010);
+        path.resolve_failed(ticket, 1010);
         assert_eq!(path.poll(1010), Some(Action::Drop(3, DropReason::NoPath)));
         // The second time it takes twice as long.
         let refused = Verdict::Drop(4, DropReason::NoPath);
@@ -717,8 +673,8 @@ mod tests {
         assert_eq!(path.deadline(), 4_000);
         assert_eq!(path.poll(3_999), None);
         assert_eq!(path.poll(4_000), Some(Action::Drop(1, DropReason::NoPath)));
-        assert_eq!(path.resolved(ticket, "late"), Some("late"));
-        path.resolve_failed(ticket, false, 4_000);
+        assert_eq!(path.resolved(ticket, "late", u64::MAX), Some("late"));
+        path.resolve_failed(ticket, 4_000);
         assert_eq!(path.poll(4_000), None);
         Ok(())
     }
@@ -731,10 +687,10 @@ mod tests {
         let Some(Action::Resolve(new)) = path.poll(0) else {
             return Err(());
         };
-        assert_eq!(path.resolved(old, "old"), Some("old"));
-        assert_eq!(path.resolved(new, "new"), None);
+        assert_eq!(path.resolved(old, "old", u64::MAX), Some("old"));
+        assert_eq!(path.resolved(new, "new", u64::MAX), None);
         assert_eq!(path.poll(0), Some(Action::Transmit(1)));
-        assert_eq!(path.resolved(new, "twice"), Some("twice"));
+        assert_eq!(path.resolved(new, "twice", u64::MAX), Some("twice"));
         Ok(())
     }
 
@@ -790,7 +746,7 @@ mod tests {
         assert_eq!(path.send(2, 100, 0, 7), Verdict::Queued);
         assert_eq!((path.state(), path.waiting()), ("resolving", 2));
         assert_eq!((path.unused_for(10), path.eviction_score(10)), (3, None));
-        path.resolve_failed(ticket, false, 10);
+        path.resolve_failed(ticket, 10);
         assert_eq!(path.state(), "failed");
         let mut path = ready(0)?;
         assert_eq!(path.state(), "ready");
@@ -808,12 +764,12 @@ mod tests {
         assert_eq!(usable.eviction_score(59_000), Some(59_000));
         // One that failed, too.
         let ticket = resolving(&mut waits, 2, 59_000)?;
-        waits.resolve_failed(ticket, false, 59_000);
+        waits.resolve_failed(ticket, 59_000);
         assert_eq!(waits.eviction_score(59_001), Some(IDLE_MS + 1));
         // A path with frames that are about to leave stays.
         let mut ready = path();
         let ticket = resolving(&mut ready, 1, 0)?;
-        assert_eq!(ready.resolved(ticket, "ah"), None);
+        assert_eq!(ready.resolved(ticket, "ah", u64::MAX), None);
         assert_eq!(ready.eviction_score(0), None);
         usable.refresh();
         assert_eq!(usable.eviction_score(59_000), Some(59_000));
@@ -825,7 +781,7 @@ mod tests {
     fn a_failure_ends() -> Result<(), ()> {
         let mut path = path();
         let ticket = resolving(&mut path, 1, 0)?;
-        path.resolve_failed(ticket, false, 0);
+        path.resolve_failed(ticket, 0);
         assert_eq!(path.poll(0), Some(Action::Drop(1, DropReason::NoPath)));
         assert_eq!(path.deadline(), 60_000);
         assert_eq!(path.poll(1_000), None);
@@ -851,62 +807,123 @@ mod tests {
         assert_eq!((path.poll(3), path.deadline()), (None, 4_002));
         assert_eq!(path.eviction_score(3), None);
         assert_eq!(path.handle(), Some(&"ah"));
-        assert_eq!(path.resolved(ticket, "new"), Some("ah"));
+        assert_eq!(path.resolved(ticket, "new", u64::MAX), Some("ah"));
         assert_eq!(path.transmit(4).map(|(handle, _)| *handle), Some("new"));
         Ok(())
     }
 
-    /// Silence says nothing of the way.
+    /// An answer that never comes ends no path, and one that comes too late counts for nothing.
     #[test]
-    fn an_old_path_outlives_silence() -> Result<(), ()> {
+    fn an_old_path_outlives_a_lost_answer() -> Result<(), ()> {
         let mut path = ready(0)?;
         path.refresh();
         assert_eq!(path.send(7, 100, 0, 2), Verdict::Transmit(7));
         let Some(Action::Resolve(ticket)) = path.poll(2) else {
             return Err(());
         };
-        path.resolve_failed(ticket, false, 10);
-        assert_eq!(path.send(8, 100, 0, 1_009), Verdict::Transmit(8));
-        assert_eq!(path.poll(1_009), None);
-        assert_eq!(path.send(8, 100, 0, 1_010), Verdict::Transmit(8));
-        let Some(Action::Resolve(again)) = path.poll(1_010) else {
-            return Err(());
-        };
-        // Nor does one that never comes.
-        assert_eq!((path.poll(5_010), path.state()), (None, "old"));
-        assert_eq!(path.resolved(again, "late"), Some("late"));
+        assert_eq!((path.poll(4_001), path.state()), (None, "old"));
+        assert_eq!((path.poll(4_002), path.handle()), (None, Some(&"ah")));
+        assert_eq!(path.deadline(), 5_002);
+        assert_eq!(path.resolved(ticket, "late", u64::MAX), Some("late"));
         Ok(())
     }
 
-    /// Refuses the question for an old path that a frame leads to.
-    fn refuse(path: &mut TestPath, now: u64) -> Result<(), ()> {
-        assert_eq!(path.send(7, 100, 0, now), Verdict::Transmit(7));
-        let Some(Action::Resolve(ticket)) = path.poll(now) else {
-            return Err(());
-        };
-        path.resolve_failed(ticket, true, now);
-        Ok(())
+    /// A path that becomes old at 5,000.
+    fn aging() -> Result<TestPath, ()> {
+        let mut path = path();
+        let ticket = resolving(&mut path, 1, 0)?;
+        assert_eq!(path.resolved(ticket, "ah", 5_000), None);
+        assert_eq!(path.poll(0), Some(Action::Transmit(1)));
+        Ok(path)
     }
 
-    /// One who is busy refuses as well as one who knows of no path: only the third refusal in a row is believed.
+    /// A path in use is asked for once it has its age, by the next frame, which leaves as all others do meanwhile.
     #[test]
-    fn an_old_path_goes_with_the_third_refusal() -> Result<(), ()> {
-        let mut path = ready(0)?;
-        path.refresh();
-        for now in [10, 2_000] {
-            refuse(&mut path, now)?;
-            assert_eq!((path.poll(now), path.state()), (None, "old"));
-        }
-        // Another change begins the count anew.
-        path.refresh();
-        for now in [5_000, 7_000] {
-            refuse(&mut path, now)?;
-            assert_eq!((path.poll(now), path.handle()), (None, Some(&"ah")));
-        }
-        refuse(&mut path, 12_000)?;
-        assert_eq!(path.poll(12_000), Some(Action::Release("ah")));
-        assert_eq!((path.poll(12_000), path.state()), (None, "idle"));
+    fn a_path_in_use_is_asked_for_at_its_age() -> Result<(), ()> {
+        let mut path = aging()?;
+        assert!(path.transmit(4_000).is_some());
+        assert_eq!((path.deadline(), path.poll(4_999)), (5_000, None));
+        assert!(path.transmit(4_999).is_some() && path.is_settled());
+        assert_eq!((path.poll(5_000), path.state()), (None, "old"));
+        assert!(!path.has_question() && path.transmit(5_001).is_none());
+        assert_eq!(path.send(2, 100, 0, 5_001), Verdict::Transmit(2));
+        assert!(path.is_wanted() && path.transmit(5_001).is_some());
+        let Some(Action::Resolve(ticket)) = path.poll(5_002) else {
+            return Err(());
+        };
+        assert!(path.transmit(5_003).is_some() && !path.is_settled());
+        assert_eq!(path.resolved(ticket, "new", 10_000), Some("ah"));
+        assert!(path.is_settled());
+        assert_eq!((path.deadline(), path.poll(9_999)), (10_000, None));
         Ok(())
+    }
+
+    /// An unused path is not asked for, and goes as before.
+    #[test]
+    fn a_path_that_is_not_used_has_no_age() -> Result<(), ()> {
+        let mut path = aging()?;
+        assert_eq!(path.poll(5_000), None);
+        assert_eq!((path.deadline(), path.poll(59_999)), (60_000, None));
+        assert_eq!(path.poll(60_000), Some(Action::Release("ah")));
+        assert_eq!(path.poll(60_000), Some(Action::Remove));
+        Ok(())
+    }
+
+    /// Without an answer it stays in use, frames take the fast way, and it is asked for less and less often, if it is used.
+    #[test]
+    fn silence_costs_less_and_less() -> Result<(), ()> {
+        let mut path = aging()?;
+        let mut now = 5_000;
+        for wait in [1_000, 2_000, 4_000, 8_000, 16_000, 16_000] {
+            assert_eq!(path.poll(now), None);
+            assert_eq!(path.send(2, 100, 0, now), Verdict::Transmit(2));
+            let Some(Action::Resolve(ticket)) = path.poll(now) else {
+                return Err(());
+            };
+            path.resolve_failed(ticket, now);
+            assert!(path.transmit(now).is_some());
+            assert_eq!(path.poll(now + wait - 1), None);
+            assert!(path.transmit(now + wait - 1).is_some());
+            now += wait;
+        }
+        Ok(())
+    }
+
+    /// A connection that failed has the path asked for before its age, whatever the question before has come to.
+    #[test]
+    fn a_doubted_path_is_asked_for_at_once() -> Result<(), ()> {
+        let mut path = aging()?;
+        path.doubt(10);
+        let Some(Action::Resolve(first)) = path.poll(10) else {
+            return Err(());
+        };
+        path.doubt(20);
+        assert!(!path.is_settled());
+        let Some(Action::Resolve(second)) = path.poll(20) else {
+            return Err(());
+        };
+        assert_eq!(path.resolved(first, "first", 6_000), Some("first"));
+        assert!(!path.is_settled());
+        assert_eq!(path.resolved(second, "second", 6_000), Some("ah"));
+        assert!(path.is_settled());
+        // Unused ones wait for a frame.
+        path.doubt(4_999);
+        assert!(path.has_question());
+        let mut path = aging()?;
+        path.doubt(5_000);
+        assert_eq!((path.has_question(), path.state()), (false, "old"));
+        Ok(())
+    }
+
+    /// Few paths are asked for each few seconds, and many each a few times in a minute.
+    #[test]
+    fn paths_share_their_questions() {
+        for (in_use, longest) in [(0, 5_000), (20, 5_000), (21, 5_250), (8_192, 2_048_000)] {
+            assert_eq!(renewal(in_use, 0, 7), 7 + longest);
+            let soonest = renewal(in_use, u32::MAX, 7) - 7;
+            assert!((longest / 2..=longest / 2 + 1).contains(&soonest));
+        }
+        assert_eq!(renewal(usize::MAX, 1, u64::MAX), u64::MAX);
     }
 
     /// While no question may be asked, frames leave by an answer, and their time runs out.
@@ -922,7 +939,7 @@ mod tests {
             return Err(());
         };
         assert!(!path.has_question());
-        assert_eq!(path.resolved(ticket, "ah"), None);
+        assert_eq!(path.resolved(ticket, "ah", u64::MAX), None);
         assert_eq!(path.poll_unasked(true, 1_000), Some(Action::Transmit(1)));
         path.invalidate();
         assert_eq!(path.poll_unasked(true, 1_000), Some(Action::Release("ah")));
@@ -939,7 +956,7 @@ mod tests {
         let mut path = path();
         let ticket = resolving(&mut path, 1, 0)?;
         assert_eq!(path.poll_unasked(false, 3_999), None);
-        assert_eq!(path.resolved(ticket, "ah"), None);
+        assert_eq!(path.resolved(ticket, "ah", u64::MAX), None);
         assert_eq!(path.poll_unasked(false, 3_999), Some(Action::Transmit(1)));
         path.invalidate();
         assert_eq!(path.poll(3_999), Some(Action::Release("ah")));
@@ -1003,8 +1020,8 @@ mod tests {
         let Some(Action::Resolve(second)) = path.poll(0) else {
             return Err(());
         };
-        assert_eq!(path.resolved(first, "first"), Some("first"));
-        assert_eq!(path.resolved(second, "second"), None);
+        assert_eq!(path.resolved(first, "first", u64::MAX), Some("first"));
+        assert_eq!(path.resolved(second, "second", u64::MAX), None);
         assert_eq!(path.poll(0), Some(Action::Transmit(1)));
         path.refresh();
         assert_eq!(path.send(2, 100, 0, 1), Verdict::Transmit(2));
@@ -1015,8 +1032,8 @@ mod tests {
         let Some(Action::Resolve(fourth)) = path.poll(1) else {
             return Err(());
         };
-        assert_eq!(path.resolved(third, "third"), Some("third"));
-        assert_eq!(path.resolved(fourth, "fourth"), Some("second"));
+        assert_eq!(path.resolved(third, "third", u64::MAX), Some("third"));
+        assert_eq!(path.resolved(fourth, "fourth", u64::MAX), Some("second"));
         Ok(())
     }
 

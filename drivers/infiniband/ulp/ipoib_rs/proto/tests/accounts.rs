@@ -271,10 +271,10 @@ proptest! {
                 0..=3 => tally.verdict(path.send(tally.taken as u64, 100, 0, now)),
                 4 => now += ms,
                 5 => if let Some(ticket) = asked.take() {
-                    let _ = path.resolved(ticket, 7);
+                    let _ = path.resolved(ticket, 7, 5_000);
                 }
                 6 => if let Some(ticket) = asked.take() {
-                    path.resolve_failed(ticket, ms % 2 == 0, now);
+                    path.resolve_failed(ticket, now);
                 }
                 7 if ms % 3 == 0 => path.port_down(),
                 7 if ms % 3 == 1 => path.invalidate(),

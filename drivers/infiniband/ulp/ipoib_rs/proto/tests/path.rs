@@ -19,9 +19,8 @@ enum Op {
     Advance(u64),
     /// Let time pass until the path has something to do on its own.
     Deadline,
-    Answer(bool),
-    /// There is no such path.
-    Gone,
+    /// The answer, which is good for so many milliseconds; or none.
+    Answer(Option<u64>),
     StaleAnswer,
     Invalidate,
     Refresh,
@@ -40,8 +39,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => Just(Op::Transmit),
         3 => prop_oneof![0u64..100, 0u64..20_000, 0u64..200_000].prop_map(Op::Advance),
         2 => Just(Op::Deadline),
-        4 => any::<bool>().prop_map(Op::Answer),
-        1 => Just(Op::Gone),
+        3 => prop_oneof![1u64..20_000, Just(u64::MAX)].prop_map(|ms| Op::Answer(Some(ms))),
+        2 => Just(Op::Answer(None)),
         1 => Just(Op::StaleAnswer),
         1 => Just(Op::Invalidate),
         2 => Just(Op::Refresh),
@@ -69,7 +68,8 @@ struct Driver {
     asked: Option<Ticket>,
     old: Vec<Ticket>,
     removed: bool,
-    due: bool,
+    /// The state before the deadline that has come.
+    due: Option<&'static str>,
     room: bool,
     open: bool,
     /// Frames that wait for others.
@@ -96,8 +96,11 @@ impl Driver {
         for step in 0.. {
             assert!(step < 20, "polling comes to an end");
             let action = self.next();
-            assert!(action.is_some() || !self.due, "nothing at the deadline");
-            self.due = false;
+            let is_due = self
+                .due
+                .take()
+                .is_some_and(|state| state == self.path.state());
+            assert!(action.is_some() || !is_due, "nothing at the deadline");
             match action {
                 Some(Action::Resolve(ticket)) => {
                     self.old.extend(self.asked.replace(ticket));
@@ -159,31 +162,33 @@ impl Driver {
                 self.now = deadline;
                 let state = self.path.state();
                 let asks = state == "resolving" || self.path.has_question();
-                self.due = state != "old" && !(asks && self.waiting.is_empty());
+                self.due = (!asks || !self.waiting.is_empty()).then_some(state);
             }
-            Op::Answer(true) => {
+            Op::Answer(Some(age)) => {
                 if let Some(ticket) = self.asked.take() {
                     let handle = self.next_handle;
                     self.next_handle += 1;
-                    let back = self.path.resolved(ticket, handle);
+                    let renew_at = self.now.saturating_add(age);
+                    let back = self.path.resolved(ticket, handle, renew_at);
                     if back != Some(handle) {
                         assert!(back.is_none_or(|old| self.handles.remove(&old)));
                         self.handles.insert(handle);
                     }
                 }
             }
-            Op::Answer(false) | Op::Gone => {
+            Op::Answer(None) => {
                 if let Some(ticket) = self.asked.take() {
                     let usable = self.path.handle().copied();
-                    let gone = matches!(op, Op::Gone);
-                    self.path.resolve_failed(ticket, gone, self.now);
-                    // Silence leaves what there is.
-                    assert!(gone || self.path.handle().copied() == usable);
+                    self.path.resolve_failed(ticket, self.now);
+                    assert_eq!(self.path.handle().copied(), usable);
                 }
             }
             Op::StaleAnswer => {
                 if let Some(ticket) = self.old.pop() {
-                    assert_eq!(self.path.resolved(ticket, u32::MAX), Some(u32::MAX));
+                    assert_eq!(
+                        self.path.resolved(ticket, u32::MAX, u64::MAX),
+                        Some(u32::MAX)
+                    );
                 }
             }
             Op::Invalidate => self.path.invalidate(),
@@ -215,7 +220,7 @@ proptest! {
             asked: None,
             old: Vec::new(),
             removed: false,
-            due: false,
+            due: None,
             room: true,
             open: true,
             all: 0,
