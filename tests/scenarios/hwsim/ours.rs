@@ -4,6 +4,7 @@
 //! the first, and the kernel's own `ib_ipoib` as the peer, or another one of ours.
 
 mod bond;
+mod detour;
 mod groups;
 mod guids;
 pub(crate) mod hijack;

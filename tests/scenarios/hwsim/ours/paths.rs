@@ -37,7 +37,7 @@ const WIDE: &str = "mkdir hcas/h3 cables/c3 && echo h3/1 s1/3 >cables/c3/ends
 const BURST: &str = include_str!("../../../guest/hwsim/paths/burst.py");
 
 /// Has the subnet manager say the code of the MTU of the broadcast group.
-fn partition(host: &Host, mtu: u8) -> Result<()> {
+pub(super) fn partition(host: &Host, mtu: u8) -> Result<()> {
     host.outside().ok(&format!(
         "echo 'Default=0x7fff, ipoib, mtu={mtu} : ALL=full;' >/tmp/partitions.conf"
     ))?;
@@ -78,7 +78,7 @@ fn too_long(host: &Host) -> Result<u64> {
 }
 
 /// Pings with packets of so many bytes that nobody may cut up.
-fn whole(mtu: u32, host: &Host) -> [String; 2] {
+pub(super) fn whole(mtu: u32, host: &Host) -> [String; 2] {
     [
         ("ping", host.ip4(), mtu - 28),
         ("ping -6", host.ip6(), mtu - 48),
@@ -104,7 +104,7 @@ fn hears_of_the_path(from: &Host, to: &Host) -> Result<()> {
 }
 
 /// Forgets what is known of paths' MTUs.
-fn forget(host: &Host) -> Result<()> {
+pub(super) fn forget(host: &Host) -> Result<()> {
     host.ok("ip route flush cache && ip -6 route flush cache")?;
     Ok(())
 }
