@@ -8,8 +8,8 @@
 
 use ipoib_netdev::skb::TxSkb;
 use ipoib_rdma::{
-    random_psn, recv::GRH_LEN, send_ring, Ah, AhOptions, Client, Cq, Device, GidRef, Pd, QpCaps,
-    Reaper, RecvRing, Registration, UdInit, UdQp,
+    random_psn, recv::GRH_LEN, send_ring, Ah, AhOptions, Client, Cq, Device, GidRef, Notify, Pd,
+    QpCaps, Reaper, RecvRing, Registration, UdInit, UdQp,
 };
 use kernel::prelude::*;
 use kernel::str::CStr;
@@ -34,6 +34,13 @@ const QKEY: u32 = 0x1234;
 const SIZE: u32 = 4;
 /// The longest time for the datagram to come back, in milliseconds.
 const TIMEOUT_MS: u32 = 1000;
+
+/// A listener that no news come to.
+struct Nobody;
+
+impl Notify for Nobody {
+    fn notify(&self) {}
+}
 
 /// Sends a datagram from a port to itself, and waits for it.
 fn loop_back(dev: &Device, port: u32) -> Result {
@@ -65,7 +72,9 @@ fn loop_back(dev: &Device, port: u32) -> Result {
     qp.start(random_psn())?;
 
     let (mut sender, mut completions) = send_ring(&qp, SIZE, 1, QKEY)?;
-    let ah = Ah::new(&pd, &gid, gid.raw(), AhOptions::default())?;
+    // Nobody has to be told of a neighbour: it is this port.
+    let nobody = Arc::new(Nobody, GFP_KERNEL)?;
+    let ah = Ah::new(&pd, &gid, gid.raw(), AhOptions::default(), nobody)?;
     let datagram = TxSkb::new(TEXT)?;
     sender
         .post(datagram, false, &ah, qp.qpn())

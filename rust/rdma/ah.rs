@@ -11,8 +11,9 @@ use kernel::sync::Arc;
 
 use crate::deferred::{DeferDrop, Deferred, Reserved};
 use crate::gid::GidRef;
+use crate::neighbour::Neighbour;
 use crate::pd::Pd;
-use crate::sa::{GroupRecord, PathRecord};
+use crate::sa::{GroupRecord, Notify, PathRecord};
 
 /// Properties of the packets that are sent with an address handle on RoCE; on InfiniBand, the subnet administrator
 /// knows them.
@@ -83,6 +84,7 @@ unsafe impl Sync for Ah {}
 /// `raw` is an address handle of `pd`, owned by this value.
 struct Body {
     raw: NonNull<bindings::ib_ah>,
+    neighbour: Option<Pin<KBox<Neighbour>>>,
     gid: GidRef,
     pd: Arc<Pd>,
 }
@@ -95,24 +97,28 @@ unsafe impl Sync for Body {}
 impl DeferDrop for Body {}
 
 impl Ah {
-    /// Makes an address handle that sends from `gid`, through its port, which is one of RoCE, to `dgid`.
+    /// Makes an address handle that sends from `gid`, through its port, which is one of RoCE, to `dgid`: a group, or
+    /// a neighbour or who is reached by one. `notify` is told when that has another Ethernet address or is lost, which
+    /// [`Self::take_moved`] says.
     ///
-    /// The destination's Ethernet address is resolved by ARP or neighbour discovery, which can take seconds.
+    /// The address in a GID that was made from one is good until the IP stack, which is asked, knows better. Any other GID
+    /// has to be known to the IP stack: ask a [`NeighbourQuery`](crate::NeighbourQuery) first.
     ///
     /// # Errors
     ///
     /// `EINVAL` if `gid` is of another device than `pd` or has an index beyond 255; `EOPNOTSUPP` if its port does
-    /// not speak RoCE; `ESHUTDOWN` after the [`crate::Reaper`] was dropped; `EHOSTUNREACH`, `ENETUNREACH`,
-    /// `ETIMEDOUT` and the like if the destination cannot be resolved; `ENOMEM`; whatever the device says.
+    /// not speak RoCE; `ESHUTDOWN` after the [`crate::Reaper`] was dropped; `EHOSTUNREACH`, `ENETUNREACH` and the
+    /// like if the IP stack does not know the destination; `ENOMEM`; whatever the device says.
     ///
     /// # Context
     ///
-    /// Process context; may sleep. Never with RTNL held. Dropping it is fine in softirq.
+    /// Process context; may sleep. Dropping it is fine in softirq.
     pub fn new(
         pd: &Arc<Pd>,
         gid: &GidRef,
         dgid: [u8; 16],
         options: AhOptions,
+        notify: Arc<dyn Notify>,
     ) -> Result<Arc<Self>> {
         if !gid.device().same(pd.device()) {
             return Err(EINVAL);
@@ -122,44 +128,37 @@ impl Ah {
         }
         let mut attr = roce_attributes(gid.attr(), dgid, &options)?;
         let reserved = Reserved::new(pd.deferred_drop())?;
-        let raw = match link_local_mac(&dgid) {
-            Some(mac) => {
-                attr.__bindgen_anon_1.roce.dmac = mac;
-                // SAFETY: `pd` is valid, `attr` is complete and ours, and refers to a GID that is
-                // referenced.
-                unsafe {
-                    bindings::rdma_create_ah(
-                        pd.as_raw(),
-                        &raw mut attr,
-                        bindings::rdma_create_ah_flags_RDMA_CREATE_AH_SLEEPABLE,
-                    )
-                }
-            }
-            // Resolves the GID's Ethernet address by the IP stack, which can take a second.
-            //
-            // SAFETY: As above. Without user data this is the kernel's own address handle.
-            None => unsafe {
-                bindings::rdma_create_user_ah(pd.as_raw(), &raw mut attr, ptr::null_mut())
-            },
+        let neighbour = match dgid {
+            [0xff, ..] => None,
+            _ => Some(Neighbour::watch(gid, dgid, link_local_mac(&dgid), notify)?),
         };
-        // SAFETY: Every view of the union is plain bytes; this is what the address was resolved to.
-        let dmac = unsafe { attr.__bindgen_anon_1.roce.dmac };
-        // SAFETY: It was just made.
-        unsafe {
-            Self::own(
-                raw,
-                reserved,
-                (pd, gid),
-                dgid,
-                Route::Roce { dmac, options },
+        let dmac = neighbour
+            .as_ref()
+            .map_or_else(|| group_mac(&dgid), |neighbour| neighbour.mac());
+        attr.__bindgen_anon_1.roce.dmac = dmac;
+        // SAFETY: `pd` is valid, `attr` is complete and ours, and refers to a GID that is referenced.
+        let raw = unsafe {
+            bindings::rdma_create_ah(
+                pd.as_raw(),
+                &raw mut attr,
+                bindings::rdma_create_ah_flags_RDMA_CREATE_AH_SLEEPABLE,
             )
-        }
+        };
+        let route = Route::Roce { dmac, options };
+        // SAFETY: It was just made.
+        unsafe { Self::own(raw, (reserved, neighbour), (pd, gid), dgid, route) }
     }
 
-    /// Returns true if [`Self::new`] asks the IP stack for the Ethernet address behind a GID, and may have to wait for
-    /// it: see [`NeighbourQuery`](crate::NeighbourQuery).
+    /// Returns true if the IP stack has to know a GID before [`Self::new`] can make an address handle for it.
     pub fn asks_for(dgid: &[u8; 16]) -> bool {
         dgid[0] != 0xff && link_local_mac(dgid).is_none()
+    }
+
+    /// Returns true if the neighbour that it sends to has got another Ethernet address, or was lost, since this was last
+    /// asked: a handle that is made now may be another one.
+    pub fn take_moved(&self) -> bool {
+        let neighbour = self.body.neighbour.as_ref();
+        neighbour.is_some_and(|neighbour| neighbour.take_moved())
     }
 
     /// Makes an address handle that sends from `gid`, through its port, which is one of InfiniBand, along a path.
@@ -177,7 +176,15 @@ impl Ah {
         // SAFETY: Both are valid, and so is the record.
         let raw = unsafe { bindings::ipoib_rs_ah_along(pd.as_raw(), gid.as_raw(), path.as_raw()) };
         // SAFETY: It was just made.
-        unsafe { Self::own(raw, reserved, (pd, gid), path.dgid(), Route::Path(*path)) }
+        unsafe {
+            Self::own(
+                raw,
+                (reserved, None),
+                (pd, gid),
+                path.dgid(),
+                Route::Path(*path),
+            )
+        }
     }
 
     /// Makes an address handle that sends from `gid`, through its port, which is one of InfiniBand, to a multicast
@@ -196,7 +203,7 @@ impl Ah {
         let raw =
             unsafe { bindings::ipoib_rs_ah_of_group(pd.as_raw(), gid.as_raw(), group.as_raw()) };
         // SAFETY: It was just made.
-        unsafe { Self::own(raw, reserved, (pd, gid), group.mgid(), Route::Group) }
+        unsafe { Self::own(raw, (reserved, None), (pd, gid), group.mgid(), Route::Group) }
     }
 
     fn reserve(pd: &Arc<Pd>, gid: &GidRef) -> Result<Reserved<Body>> {
@@ -216,7 +223,7 @@ impl Ah {
     /// `raw` must be an error, or an address handle of the protection domain's that nobody owns.
     unsafe fn own(
         raw: *mut bindings::ib_ah,
-        reserved: Reserved<Body>,
+        (reserved, neighbour): (Reserved<Body>, Option<Pin<KBox<Neighbour>>>),
         (pd, gid): (&Arc<Pd>, &GidRef),
         dgid: [u8; 16],
         route: Route,
@@ -225,6 +232,7 @@ impl Ah {
         // INVARIANT: By this function's requirements.
         let body = Body {
             raw,
+            neighbour,
             gid: gid.clone(),
             pd: pd.clone(),
         };
@@ -292,8 +300,14 @@ fn roce_attributes(
     })
 }
 
+/// The Ethernet address of a group (RFC 2464, section 7).
+fn group_mac(gid: &[u8; 16]) -> [u8; 6] {
+    let [.., a, b, c, d] = *gid;
+    [0x33, 0x33, a, b, c, d]
+}
+
 /// The Ethernet address in a link-local GID that was made from one, as every RoCE port's default
-/// GID is (modified EUI-64, RFC 4291, appendix A).
+/// GID is (modified EUI-64, RFC 4291, appendix A). The port may have another Ethernet address since.
 fn link_local_mac(gid: &[u8; 16]) -> Option<[u8; 6]> {
     match *gid {
         [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, 0xff, 0xfe, d, e, f] => {
@@ -485,5 +499,18 @@ mod tests {
             other[at] ^= 1;
             assert_eq!(link_local_mac(&other), None);
         }
+    }
+
+    /// A group's frames are sent to the Ethernet address that its last four bytes are in.
+    #[test]
+    fn addresses_of_groups() {
+        let mut group = [0; 16];
+        group[0] = 0xff;
+        group[12..].copy_from_slice(&[1, 2, 3, 4]);
+        assert_eq!(group_mac(&group), [0x33, 0x33, 1, 2, 3, 4]);
+        assert!(!Ah::asks_for(&group) && !Ah::asks_for(&PEER));
+        assert!(Ah::asks_for(&[
+            0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5
+        ]));
     }
 }

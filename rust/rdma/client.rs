@@ -169,9 +169,17 @@ impl<T: Client> Registration<T> {
                     (*client).rename = Some(rename::<T>);
                     (*client).remove = Some(remove::<T>);
                     (*client).get_net_dev_by_params = Some(interface::<T>);
-                    bindings::ib_register_client(client)
+                    // Of a module's clients one is registered, and so are these.
+                    match bindings::ipoib_rs_neighbours_register() {
+                        0 => bindings::ib_register_client(client),
+                        err => err,
+                    }
                 };
-                to_result(err).inspect_err(|_| REGISTERED.store(ptr::null_mut(), Release))
+                to_result(err).inspect_err(|_| {
+                    // SAFETY: It does not matter whether they are registered.
+                    unsafe { bindings::ipoib_rs_neighbours_unregister() };
+                    REGISTERED.store(ptr::null_mut(), Release);
+                })
             }),
             _client: PhantomData,
         })
@@ -184,6 +192,8 @@ impl<T: Client> PinnedDrop for Registration<T> {
         // SAFETY: Registered by the type invariant. On return no callback runs, and `remove` was
         // called for every device.
         unsafe { bindings::ib_unregister_client(self.client.get()) };
+        // SAFETY: They were registered with it.
+        unsafe { bindings::ipoib_rs_neighbours_unregister() };
         REGISTERED.store(ptr::null_mut(), Release);
     }
 }

@@ -8,15 +8,110 @@ use ipoib_sys::bindings;
 use kernel::error::to_result;
 use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Release};
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::Arc;
 use kernel::types::Opaque;
 
 use crate::gid::GidRef;
 use crate::sa::Notify;
 
+/// The length of an Ethernet address.
+const MAC_LEN: usize = 6;
+
 /// A status that the IP stack does not answer with.
 const NO_ANSWER: c_int = 1;
+
+/// A neighbour whose Ethernet address is watched until this is dropped.
+///
+/// # Invariants
+///
+/// `raw` was initialised by `ipoib_rs_neighbour_watch`, and is in its table or in none.
+#[pin_data(PinnedDrop)]
+pub(crate) struct Neighbour {
+    #[pin]
+    raw: Opaque<bindings::ipoib_rs_neighbour>,
+    moved: Atomic<bool>,
+    notify: Arc<dyn Notify>,
+}
+
+// SAFETY: The C part is protected by a lock of its own, and its address does not change once it is watched.
+unsafe impl Send for Neighbour {}
+// SAFETY: As above.
+unsafe impl Sync for Neighbour {}
+
+impl Neighbour {
+    /// Finds the neighbour that has a GID, or that leads to it, and watches it: `notify` is told when it has another
+    /// Ethernet address, or is lost. If the IP stack does not know it, it asks for it; until it has an answer, the address is
+    /// `presumed`.
+    ///
+    /// # Errors
+    ///
+    /// `EHOSTUNREACH` if it is not known and nothing is presumed; `ENETUNREACH` and the like; `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub(crate) fn watch(
+        gid: &GidRef,
+        to: [u8; 16],
+        presumed: Option<[u8; MAC_LEN]>,
+        notify: Arc<dyn Notify>,
+    ) -> Result<Pin<KBox<Self>>> {
+        let to = bindings::ib_gid { raw: to };
+        KBox::pin_init(
+            try_pin_init!(Self {
+                moved: Atomic::new(false),
+                notify,
+                raw <- Opaque::try_ffi_init(|raw: *mut bindings::ipoib_rs_neighbour| {
+                    // SAFETY: The memory is writable and stays where it is until `drop`; zero is valid for all of its
+                    // fields but the callback. The GID is referenced. The rest of the value is there already.
+                    to_result(unsafe {
+                        raw.write(bindings::ipoib_rs_neighbour {
+                            mac: presumed.unwrap_or_default(),
+                            changed: Some(changed),
+                            ..Default::default()
+                        });
+                        let presumed = presumed.is_some();
+                        bindings::ipoib_rs_neighbour_watch(raw, gid.as_raw(), &raw const to, presumed)
+                    })
+                }),
+            }? Error),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Its Ethernet address.
+    pub(crate) fn mac(&self) -> [u8; MAC_LEN] {
+        // SAFETY: Nobody writes it any more.
+        unsafe { (*self.raw.get()).mac }
+    }
+
+    /// Returns true if it has got another Ethernet address, or was lost, since this was last asked.
+    pub(crate) fn take_moved(&self) -> bool {
+        self.moved.load(Relaxed) && self.moved.xchg(false, Relaxed)
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for Neighbour {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: By the type invariant. On return, `changed` neither runs nor will.
+        unsafe { bindings::ipoib_rs_neighbour_forget(self.raw.get()) };
+    }
+}
+
+/// Notes that a neighbour has moved.
+///
+/// # Safety
+///
+/// Called for the C part of a [`Neighbour`] that is complete.
+unsafe extern "C" fn changed(raw: *mut bindings::ipoib_rs_neighbour) {
+    let field = Opaque::cast_from(raw);
+    // SAFETY: By this function's requirements.
+    let this = unsafe { &*kernel::container_of!(field, Neighbour, raw) };
+    this.moved.store(true, Relaxed);
+    this.notify.notify();
+}
 
 /// Memory that the IP stack writes to, and its answer.
 #[pin_data]
@@ -44,7 +139,7 @@ unsafe impl Sync for NeighbourQuery {}
 
 impl NeighbourQuery {
     /// Asks for the neighbour that has a GID, or that leads to it; `notify` is told of the answer, which may come
-    /// before this returns. Once there is one, [`Ah::new`](crate::Ah::new) finds it, as a rule, and does not wait.
+    /// before this returns. Once there is one, [`Ah::new`](crate::Ah::new) finds it, as a rule.
     ///
     /// # Errors
     ///

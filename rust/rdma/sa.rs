@@ -29,14 +29,16 @@ mod join;
 
 pub use join::{has_other_members, GroupRecord, Join, JoinRequest, JoinState};
 
-/// Receiver of the news that a [`PathQuery`], a [`Join`] or a [`NeighbourQuery`](crate::NeighbourQuery) has been answered.
+/// Receiver of the news that a [`PathQuery`], a [`Join`] or a [`NeighbourQuery`](crate::NeighbourQuery) has been answered, or
+/// that the neighbour of an [`Ah`](crate::Ah) has moved.
 pub trait Notify: Send + Sync + 'static {
     /// Called when the answer has come, which the handle has by then, and when a group that was joined is to be joined anew.
     /// It may be called before the handle is made.
     ///
     /// # Context
     ///
-    /// Process context, of the work queues of the SA or of the RDMA core: leave the work to a work item.
+    /// Process context, of the work queues of the SA or of the RDMA core, or any other, under spinlocks, if a neighbour has
+    /// moved: leave the work to a work item.
     /// It must not drop a [`Join`] or a [`NeighbourQuery`](crate::NeighbourQuery), which may wait for it. A call that is
     /// under way goes on when a [`Join`] or a [`PathQuery`] is dropped.
     fn notify(&self);

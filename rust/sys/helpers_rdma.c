@@ -357,31 +357,6 @@ struct inet6_dev *ipoib_rs_ib_ip_join(struct ib_device *device, u32 port,
 	return ERR_PTR(err == -EINVAL ? -EAFNOSUPPORT : err);
 }
 
-/*
- * Asks the IP stack for the Ethernet address behind a GID, as rdma_create_user_ah() does, which
- * waits for the answer. Unless there is an error, @done is called once, unless rdma_addr_cancel()
- * comes first; @addr and @from must stay until either has happened.
- */
-int ipoib_rs_neighbour_ask(struct rdma_dev_addr *addr, const struct ib_gid_attr *from,
-			   const union ib_gid *to, u32 timeout_ms,
-			   void (*done)(int status, struct sockaddr *from,
-					struct rdma_dev_addr *addr, void *context),
-			   void *context)
-{
-	union {
-		struct sockaddr_in in;
-		struct sockaddr_in6 in6;
-	} own, peer;
-
-	rdma_gid2ip((struct sockaddr *)&own, &from->gid);
-	rdma_gid2ip((struct sockaddr *)&peer, to);
-	memset(addr, 0, sizeof(*addr));
-	addr->net = &init_net;
-	addr->sgid_attr = from;
-	return rdma_resolve_ip((struct sockaddr *)&own, (struct sockaddr *)&peer, addr, timeout_ms,
-			       done, true, context);
-}
-
 /* Whether @idev is still what its netdev's IPv6 works with. */
 bool ipoib_rs_ip_stands(const struct inet6_dev *idev)
 {

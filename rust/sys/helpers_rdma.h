@@ -61,13 +61,6 @@ bool ipoib_rs_ip_stands(const struct inet6_dev *idev);
 unsigned int ipoib_rs_ib_ip_members(struct ib_device *device, u32 port, const union ib_gid *mgid);
 void ipoib_rs_ib_ip_leave(struct inet6_dev *idev, const union ib_gid *mgid);
 
-/* The Ethernet address behind a GID, on RoCE. */
-int ipoib_rs_neighbour_ask(struct rdma_dev_addr *addr, const struct ib_gid_attr *from,
-			   const union ib_gid *to, u32 timeout_ms,
-			   void (*done)(int status, struct sockaddr *from,
-					struct rdma_dev_addr *addr, void *context),
-			   void *context);
-
 /* DMA. */
 void ipoib_rs_ib_sync_rx(struct ib_device *device, u64 addr, size_t len, bool for_cpu);
 int ipoib_rs_ib_map_skb(struct ib_device *device, struct sk_buff *skb, struct ib_sge *sge,

@@ -23,7 +23,7 @@ pub(crate) struct Endpoint {
     pub(crate) member: GidRef,
     pub(crate) address: HwAddr,
     pub(crate) options: AhOptions,
-    /// Is told when the administrator of an InfiniBand subnet has answered.
+    /// Is told when the administrator of an InfiniBand subnet or, on RoCE, the IP stack has answered.
     pub(crate) notify: Arc<dyn Notify>,
 }
 
@@ -42,6 +42,7 @@ impl Endpoint {
             flow_label: flow_label::between(&self.address, address),
             ..self.options
         };
-        Ah::new(&self.pd, &self.gid, address.gid().0, options)
+        let notify = self.notify.clone();
+        Ah::new(&self.pd, &self.gid, address.gid().0, options, notify)
     }
 }

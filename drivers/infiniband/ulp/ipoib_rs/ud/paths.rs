@@ -439,6 +439,14 @@ pub(super) fn trace_path(dev: &RawDevice, path: &Path, event: &str) {
     });
 }
 
+/// A path whose neighbour has moved is old.
+pub(super) fn follow_neighbour(dev: &RawDevice, path: &mut Path) {
+    if path.handle().is_some_and(|ah| ah.take_moved()) {
+        path.refresh();
+        trace_path(dev, path, "moved");
+    }
+}
+
 /// The end of a question, in a word.
 fn outcome(made: &Result<Arc<Ah>>) -> &'static str {
     match made {

@@ -20,7 +20,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::base::interface::Interface;
-use crate::ud::paths::{trace_path, Destinations, Job, Jobs, Path};
+use crate::ud::paths::{follow_neighbour, trace_path, Destinations, Job, Jobs, Path};
 use crate::ud::ring::{is_within, path_mtu, Kind, UdRing};
 
 /// The datagram half of a transmit queue, which the transmit lock protects.
@@ -245,6 +245,7 @@ impl UdTx {
             };
             let (key, path) = (*key, &mut peer.path);
             destinations.in_use += usize::from(path.is_in_use(now));
+            follow_neighbour(dev, path);
             let asks = infiniband || Ah::asks_for(&key.gid().0);
             let mut over = false;
             while !over {
