@@ -121,6 +121,14 @@ impl RawDevice {
         unsafe { bindings::ipoib_rs_netdev_can_send(self.as_raw()) }
     }
 
+    /// Returns true if the stack was told that the link has a carrier.
+    pub fn has_carrier(&self) -> bool {
+        let bit = bindings::netdev_state_t___LINK_STATE_NOCARRIER;
+        // SAFETY: The device is allocated; C reads the word without a lock, too.
+        let state = unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).state) };
+        state & (1 << bit) == 0
+    }
+
     /// Tells the stack whether the link has a carrier. When the stack has noticed, there is
     /// [`Event::Changed`](crate::notifier::Event::Changed).
     ///

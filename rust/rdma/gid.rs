@@ -24,6 +24,17 @@ pub enum GidOwner {
     Other,
 }
 
+/// Whether the network device of a RoCE GID has it as an IPv6 address, by which it is found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GidAddress {
+    /// It has.
+    Assigned,
+    /// It will, unless duplicate address detection, which has yet to end, finds that another host has it.
+    Tentative,
+    /// It has not.
+    Missing,
+}
+
 /// A reference to an entry of a port's GID table.
 ///
 /// The entry stays as it is for as long as there is a reference, even if the GID itself is removed
@@ -105,6 +116,20 @@ impl GidRef {
             bindings::ipoib_rs_gid_owner_IPOIB_RS_GID_OWN => GidOwner::Port,
             bindings::ipoib_rs_gid_owner_IPOIB_RS_GID_BOND => GidOwner::Bond,
             _ => GidOwner::Other,
+        }
+    }
+
+    /// Whether that network device has it as an address now.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub fn address(&self) -> GidAddress {
+        // SAFETY: Referenced by the type invariant.
+        match unsafe { bindings::ipoib_rs_ib_gid_address(self.as_raw()) } {
+            bindings::ipoib_rs_gid_address_IPOIB_RS_GID_ADDRESS => GidAddress::Assigned,
+            bindings::ipoib_rs_gid_address_IPOIB_RS_GID_TENTATIVE => GidAddress::Tentative,
+            _ => GidAddress::Missing,
         }
     }
 }

@@ -70,7 +70,7 @@ pub use device::Device;
 pub use event::{Event, EventHandler, EventSink};
 pub use failure::{Alarm, FailureHandler};
 pub use flush_time::FlushTime;
-pub use gid::{GidOwner, GidRef};
+pub use gid::{GidAddress, GidOwner, GidRef};
 pub use intake::Intake;
 pub use intake_ring::{IntakeRing, MessagePool, RcReceived};
 pub use mcast::Membership;

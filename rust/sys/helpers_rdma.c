@@ -84,6 +84,61 @@ enum ipoib_rs_gid_owner ipoib_rs_ib_gid_owner(const struct ib_gid_attr *attr)
 	return owner;
 }
 
+/*
+ * Whether the netdev of a GID has it as an IPv6 address. The core keeps the default GID, which it
+ * makes from the Ethernet address, whether the netdev has that address or not, and takes others
+ * before duplicate address detection is through.
+ */
+enum ipoib_rs_gid_address ipoib_rs_ib_gid_address(const struct ib_gid_attr *attr)
+{
+	const struct in6_addr *addr = (const struct in6_addr *)attr->gid.raw;
+	enum ipoib_rs_gid_address found = IPOIB_RS_GID_NO_ADDRESS;
+	struct net_device *ndev;
+
+	/* Booted with ipv6.disable=1, IPv6 has no table of addresses to look into. */
+	if (!ipv6_mod_enabled())
+		return found;
+
+	rcu_read_lock();
+	ndev = rdma_read_gid_attr_ndev_rcu(attr);
+	if (IS_ERR(ndev))
+		goto unlock;
+
+	if (ipv6_chk_addr(dev_net(ndev), addr, ndev, 1))
+		found = IPOIB_RS_GID_ADDRESS;
+	/* Without a carrier, detection does not begin. */
+	else if (netif_carrier_ok(ndev) &&
+		 ipv6_chk_addr_and_flags(dev_net(ndev), addr, ndev, false, 1, IFA_F_DADFAILED))
+		found = IPOIB_RS_GID_TENTATIVE;
+unlock:
+	rcu_read_unlock();
+	return found;
+}
+
+/* Whether a port of @device has GIDs of @ndev. */
+bool ipoib_rs_ib_has_gids_of(struct ib_device *device, const struct net_device *ndev)
+{
+	const struct ib_gid_attr *attr;
+	bool found = false;
+	u32 port;
+	int i;
+
+	rdma_for_each_port(device, port) {
+		if (!rdma_protocol_roce(device, port))
+			continue;
+		for (i = 0; !found && i < ipoib_rs_ib_gid_table_len(device, port); i++) {
+			attr = rdma_get_gid_attr(device, port, i);
+			if (IS_ERR(attr))
+				continue;
+			rcu_read_lock();
+			found = rdma_read_gid_attr_ndev_rcu(attr) == ndev;
+			rcu_read_unlock();
+			rdma_put_gid_attr(attr);
+		}
+	}
+	return found;
+}
+
 struct net *ipoib_rs_ib_net(const struct ib_device *device)
 {
 	return read_pnet(&device->coredev.rdma_net);

@@ -18,6 +18,14 @@ enum ipoib_rs_gid_owner {
 	IPOIB_RS_GID_BOND,
 };
 
+/* Whether that device has the GID as an address. */
+enum ipoib_rs_gid_address {
+	IPOIB_RS_GID_NO_ADDRESS,
+	/* Duplicate address detection has yet to end. */
+	IPOIB_RS_GID_TENTATIVE,
+	IPOIB_RS_GID_ADDRESS,
+};
+
 /* Device. */
 bool ipoib_rs_ib_device_try_get(struct ib_device *device);
 u32 ipoib_rs_ib_start_port(const struct ib_device *device);
@@ -26,6 +34,8 @@ bool ipoib_rs_ib_is_roce(const struct ib_device *device, u32 port);
 bool ipoib_rs_ib_is_ib(struct ib_device *device, u32 port);
 int ipoib_rs_ib_gid_table_len(const struct ib_device *device, u32 port);
 enum ipoib_rs_gid_owner ipoib_rs_ib_gid_owner(const struct ib_gid_attr *attr);
+enum ipoib_rs_gid_address ipoib_rs_ib_gid_address(const struct ib_gid_attr *attr);
+bool ipoib_rs_ib_has_gids_of(struct ib_device *device, const struct net_device *ndev);
 struct net *ipoib_rs_ib_net(const struct ib_device *device);
 bool ipoib_rs_ib_is_visible(const struct ib_device *device, const struct net *net);
 bool ipoib_rs_ib_may_configure(const struct ib_device *device);

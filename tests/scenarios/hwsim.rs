@@ -30,6 +30,7 @@ mod roce_anew;
 mod roce_connected;
 mod roce_devices;
 mod roce_frozen;
+mod roce_gids;
 mod roce_limits;
 mod roce_packets;
 mod roce_rings;

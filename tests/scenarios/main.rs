@@ -12,6 +12,7 @@ mod coexist;
 mod connected;
 mod debian;
 mod faults;
+mod gids;
 mod harness;
 mod hostile;
 mod hwsim;

@@ -34,7 +34,7 @@ pub(crate) const LEASED6: &str =
     r"ip -6 -o addr show dev ib0 | grep -qE ' inet6 fd00:1::1[0-9a-f]{2}/128 .* dynamic '";
 
 /// Puts a file where a sample says that it goes.
-fn put(host: &Host, path: &str, text: &str) -> Result<()> {
+pub(crate) fn put(host: &Host, path: &str, text: &str) -> Result<()> {
     host.ok(&format!(
         "mkdir -p $(dirname {path}) && cat >{path} <<'EOF'\n{text}\nEOF\nchmod 600 {path}"
     ))
@@ -110,7 +110,7 @@ pub(crate) fn replacing() -> Result<String> {
 }
 
 /// Starts udev and systemd-networkd in the host's network namespace. There is no systemd that would.
-fn networkd(host: &Host) -> Result<Task> {
+pub(crate) fn networkd(host: &Host) -> Result<Task> {
     // eth0 is the bed's.
     if host
         .run("test -e /etc/systemd/network/10-eth0.network")?

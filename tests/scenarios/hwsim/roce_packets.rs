@@ -3,7 +3,7 @@
 //! Packets of this checkout's driver over Ethernet ports, as the HCA has captured them: labels, levels and addresses.
 
 use super::hca;
-use super::roce::{carrier, file, has_gid, ping, second_interface, up};
+use super::roce::{carrier, file, has_gid, ping, readdress, second_interface, up};
 use crate::capture::{Capture, Datagram, RcSend};
 use crate::connected::{connect, set_mode};
 use crate::order::set;
@@ -152,7 +152,6 @@ scenario! {
         outside.ok("ip netns add other")?;
         // The one that is elsewhere has the name and the number of the port's own.
         a.ok("set -e
-            sysctl -qw net.ipv6.conf.eth0.disable_ipv6=1
             ip link add link eth0 name above address 02:00:00:00:00:98 type macvlan mode bridge
             ip link set above up
             ip addr add fd77::98/64 dev above nodad
@@ -169,7 +168,7 @@ scenario! {
         ping(a, b)?;
         for last in [0x55, 0x56] {
             // The new address' own GID has no place in the table before the old one's is free.
-            a.ok(&format!("ip link set eth0 address 02:00:00:00:00:{last:02x}"))?;
+            readdress(a, last)?;
             has_gid(a, "ib0", last)?;
             own.insert(end(a, "ib0")?.1);
             carrier(a, true)?;

@@ -390,7 +390,7 @@ impl Interface {
         }
     }
 
-    /// The GID to send from.
+    /// The GID to send from, where that of the port is `port`.
     ///
     /// # Errors
     ///
@@ -399,8 +399,8 @@ impl Interface {
     /// # Context
     ///
     /// Process context.
-    pub(crate) fn gid(&self) -> Result<GidRef> {
-        self.port.gid(self.guid.load(Relaxed))
+    pub(crate) fn gid(&self, port: Gid) -> Result<GidRef> {
+        self.port.gid(self.guid.load(Relaxed), port)
     }
 
     /// Returns true if the port lacks the GID to send from: on InfiniBand that of the GUID that a user has chosen, which
@@ -409,9 +409,19 @@ impl Interface {
     /// # Context
     ///
     /// Process context.
-    pub(crate) fn lacks_gid(&self) -> bool {
+    pub(crate) fn lacks_gid(&self, port: Gid) -> bool {
         let may_lack = !self.port.is_infiniband() || self.guid.load(Relaxed) != 0;
-        may_lack && self.gid().is_err()
+        may_lack && self.gid(port).is_err()
+    }
+
+    /// Says that there is no carrier for want of a GID.
+    pub(crate) fn tell_no_gid(dev: &Device<Self>) {
+        let why = if dev.data().port.is_infiniband() {
+            "the port does not have the GID of the address"
+        } else {
+            "the Ethernet interface has none of the port's GIDs as an IPv6 address"
+        };
+        netdev_log!(dev, Info, limited, "no carrier: {why}\n");
     }
 
     /// Reads the port again in [`REREAD_MS`] while an interface is up with a GUID that a user has chosen, or the port is

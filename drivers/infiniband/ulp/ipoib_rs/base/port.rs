@@ -10,7 +10,7 @@ use ipoib_netdev::rtnl::{Rtnl, RtnlCell};
 use ipoib_netdev::task::Task;
 use ipoib_proto::gid::{self, Gid, Owner};
 use ipoib_proto::pkey::PKey;
-use ipoib_rdma::{Device as RdmaDevice, Event, EventSink, GidOwner, GidRef};
+use ipoib_rdma::{Device as RdmaDevice, Event, EventSink, GidAddress, GidOwner, GidRef};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
@@ -20,6 +20,10 @@ use crate::base::shared::Shared;
 
 /// Milliseconds until a port is read again that could not be read, or is without a GID.
 pub(crate) const REREAD_MS: u32 = 1000;
+
+/// Milliseconds until a port is read again whose GIDs are tentative addresses: nobody tells when duplicate address
+/// detection ends, which takes a second or two.
+const DAD_MS: u32 = 100;
 
 /// The IB MTU of a port that has never been active.
 const SMALLEST_IB_MTU: u32 = 256;
@@ -91,7 +95,7 @@ impl Port {
         shared: &Arc<Shared>,
     ) -> Result<Arc<Self>> {
         // A port without carrier may have no GID yet; it is read again at its events.
-        let attributes = Self::read(device, (number, layer)).unwrap_or(Attributes {
+        let attributes = Self::read(device, (number, layer), Gid::ZERO).unwrap_or(Attributes {
             active: false,
             ib_mtu: SMALLEST_IB_MTU,
             gid: Gid::ZERO,
@@ -144,7 +148,7 @@ impl Port {
         self.layer == LinkLayer::Infiniband
     }
 
-    /// The GID to send from: that of the GUID, unless it is 0.
+    /// The GID to send from: that of the GUID, unless it is 0. On RoCE, that is `in_use` if it will do.
     ///
     /// # Errors
     ///
@@ -153,8 +157,8 @@ impl Port {
     /// # Context
     ///
     /// Process context.
-    pub(crate) fn gid(&self, guid: u64) -> Result<GidRef> {
-        let own = choose_gid(&self.device, (self.number, self.layer))?;
+    pub(crate) fn gid(&self, guid: u64, in_use: Gid) -> Result<GidRef> {
+        let own = choose_gid(&self.device, (self.number, self.layer), in_use)?;
         if guid == 0 {
             return Ok(own);
         }
@@ -215,12 +219,15 @@ impl Port {
     pub(crate) fn update(&self) -> bool {
         let moved = self.refresher.take_moved(self.number);
         let place = (self.number, self.layer);
-        let mut read = Self::read(&self.device, place);
+        let in_use = self.attributes(&mut Rtnl::lock()).gid;
+        let mut read = Self::read(&self.device, place, in_use);
         let has_none = read.is_ok_and(|now| now.gid == Gid::ZERO);
-        if has_none && self.attributes(&mut Rtnl::lock()).gid == Gid::ZERO {
+        if has_none && self.has_tentative_gid() {
+            self.refresh(DAD_MS);
+        } else if has_none && in_use == Gid::ZERO {
             // The interfaces have heard of that, and do not hold the GID before any more.
             self.device.rescan_gids(self.number);
-            read = Self::read(&self.device, place);
+            read = Self::read(&self.device, place, in_use);
         }
         let ifindex = self.device.netdev_ifindex(self.number).unwrap_or(0);
         self.lower_ifindex.store(ifindex, Relaxed);
@@ -241,6 +248,12 @@ impl Port {
         moved
     }
 
+    /// Returns true if the port is to have a GID when duplicate address detection has ended.
+    fn has_tentative_gid(&self) -> bool {
+        let mut gids = self.device.gids(self.number).filter(GidRef::is_rocev2);
+        gids.any(|gid| gid.address() == GidAddress::Tentative && rank(&gid, Gid::ZERO).is_some())
+    }
+
     /// # Errors
     ///
     /// Those of the device. On InfiniBand `ENODATA`, too: while the RDMA core replaces the GID by itself.
@@ -248,9 +261,15 @@ impl Port {
     /// # Context
     ///
     /// May sleep; never under RTNL.
-    fn read(device: &RdmaDevice, (number, layer): (u32, LinkLayer)) -> Result<Attributes> {
+    fn read(
+        device: &RdmaDevice,
+        (number, layer): (u32, LinkLayer),
+        in_use: Gid,
+    ) -> Result<Attributes> {
         let attributes = device.query_port(number)?;
-        let gid = match choose_gid(device, (number, layer)) {
+        // Whoever takes addresses away tells of that before they are gone, and has RTNL until then.
+        drop(Rtnl::lock());
+        let gid = match choose_gid(device, (number, layer), in_use) {
             Ok(gid) => Gid(gid.raw()),
             Err(error) if layer == LinkLayer::Infiniband => return Err(error),
             Err(_) => Gid::ZERO,
@@ -271,7 +290,7 @@ impl Port {
     }
 }
 
-/// The GID to send from.
+/// The GID to send from: on RoCE one that a network device has as an address, `in_use` if it does.
 ///
 /// # Errors
 ///
@@ -280,26 +299,32 @@ impl Port {
 /// # Context
 ///
 /// Process context.
-fn choose_gid(device: &RdmaDevice, (port, layer): (u32, LinkLayer)) -> Result<GidRef> {
+fn choose_gid(device: &RdmaDevice, (port, layer): (u32, LinkLayer), in_use: Gid) -> Result<GidRef> {
     if layer == LinkLayer::Infiniband {
         // That of the port's GUID, which the subnet's administrator knows.
         return device.gid(port, 0);
     }
     let mut best = None;
     for gid in device.gids(port).filter(GidRef::is_rocev2) {
-        let owner = match gid.owner() {
-            GidOwner::Port => Owner::Port,
-            GidOwner::Bond => Owner::Bond,
-            GidOwner::Other => Owner::Other,
-        };
         // Of equal ones the first in the table.
-        if let Some(rank) = gid::rank(&Gid(gid.raw()), owner) {
-            if best.as_ref().is_none_or(|(least, _)| rank > *least) {
+        if let Some(rank) = rank(&gid, in_use) {
+            let better = best.as_ref().is_none_or(|(least, _)| rank > *least);
+            if better && gid.address() == GidAddress::Assigned {
                 best = Some((rank, gid));
             }
         }
     }
     Ok(best.ok_or(ENODEV)?.1)
+}
+
+/// How well a GID does to send from, once a network device has it as an address.
+fn rank(gid: &GidRef, in_use: Gid) -> Option<(bool, u8)> {
+    let owner = match gid.owner() {
+        GidOwner::Port => Owner::Port,
+        GidOwner::Bond => Owner::Bond,
+        GidOwner::Other => Owner::Other,
+    };
+    gid::rank(&Gid(gid.raw()), owner, &in_use)
 }
 
 /// The work item that keeps a device's ports up to date.

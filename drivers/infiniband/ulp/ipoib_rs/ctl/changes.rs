@@ -59,7 +59,7 @@ impl Interface {
 
         let Some(running) = running else {
             Self::set_address(dev, attributes.gid, rtnl);
-            if dev.is_running() && !this.lacks_pkey() && !this.lacks_gid() {
+            if dev.is_running() && !this.lacks_pkey() && !this.lacks_gid(attributes.gid) {
                 // The last restart failed, or the partition or the GID was not there.
                 Self::restart_in_time(dev, rtnl);
             }
@@ -86,13 +86,21 @@ impl Interface {
         set_port_active(dev, attributes.active);
         follow_paths(dev, relocated, paths);
         if !attributes.active {
-            dev.set_carrier(false);
+            Self::lose_carrier(dev, attributes.gid);
         } else if !this.port.is_infiniband() && !this.groups.lock().is_in(this.broadcast()) {
             // The netdev has lost its IPv6 meanwhile, and with it our membership.
             rejoin(dev);
         }
         Self::announce(dev, rtnl);
         Self::queue(dev, Work::Paths, 0);
+    }
+
+    /// There is no carrier while the port, whose GID is `gid`, is not active.
+    fn lose_carrier(dev: &Device<Self>, gid: Gid) {
+        if dev.has_carrier() && gid == Gid::ZERO {
+            Self::tell_no_gid(dev);
+        }
+        dev.set_carrier(false);
     }
 
     /// Returns true if a running interface is to send from another GID than it does, since the one of the port is `gid`
@@ -109,7 +117,9 @@ impl Interface {
             let other = gid != Gid(endpoint.gid.raw()) && gid != Gid::ZERO;
             return other || !endpoint.gid.stands();
         }
-        let found = this.gid().and_then(|gid| Ok((gid, this.port.gid(0)?)));
+        let found = this
+            .gid(gid)
+            .and_then(|own| Ok((own, this.port.gid(0, gid)?)));
         let missed = found.is_err();
         let control = dev.control(rtnl).as_mut();
         let missed_before = control.is_some_and(|control| control.verbs.miss_gid(missed));

@@ -54,9 +54,9 @@ impl Verbs {
 
     fn try_start(&mut self, dev: &Device<Interface>, attributes: &Attributes) -> Result<Gid> {
         let this = dev.data().get_ref();
-        let gid = this.gid()?;
+        let gid = this.gid(attributes.gid)?;
         let our_gid = Gid(gid.raw());
-        let member = this.port.gid(0)?;
+        let member = this.port.gid(0, attributes.gid)?;
         let pkey = this.pkey();
         let pkey_index = this.port.find_pkey(pkey)?;
         let mut destinations = Destinations::new(dev, this.port.is_infiniband())?;

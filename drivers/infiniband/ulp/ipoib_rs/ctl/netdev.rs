@@ -121,13 +121,8 @@ impl Driver for Interface {
             // An event says when it is.
             return Ok(());
         }
-        if this.lacks_gid() {
-            netdev_log!(
-                dev,
-                Info,
-                limited,
-                "no carrier: the port does not have the GID of the address\n"
-            );
+        if this.lacks_gid(attributes.gid) {
+            Self::tell_no_gid(dev);
             // Rings just taken down may have held the place of another GID.
             this.port.refresh(RETRY_MS);
             return Ok(());

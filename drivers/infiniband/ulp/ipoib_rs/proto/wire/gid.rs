@@ -105,24 +105,26 @@ pub enum Owner {
     Other,
 }
 
-/// How well a GID of a RoCEv2 port does to send IP over InfiniBand with; the greatest is the best. None: not at all,
-/// since
+/// How well a GID of a RoCEv2 port, whose network device has it as an address, does to send IP over InfiniBand with; the
+/// greatest is the best. None: not at all, since
 ///
 /// * an IPv4 address has no part in groups, which are IPv6 addresses;
 /// * groups are joined on the port's own network device, and what comes by a VLAN or a macvlan is not that device's.
 ///
-/// Link-local addresses are always there, and made from an Ethernet address, so that nobody has to be asked for that.
-pub const fn rank(gid: &Gid, owner: Owner) -> Option<u8> {
+/// The one `in_use` stays for as long as it will do: peers know it. Else a link-local address is preferred, which stays when
+/// a network is renumbered.
+pub fn rank(gid: &Gid, owner: Owner, in_use: &Gid) -> Option<(bool, u8)> {
     if gid.is_zero() || gid.is_ipv4_mapped() {
         return None;
     }
-    match (owner, gid.is_link_local()) {
-        (Owner::Port, true) => Some(3),
-        (Owner::Port, false) => Some(2),
-        (Owner::Bond, true) => Some(1),
-        (Owner::Bond, false) => Some(0),
-        (Owner::Other, _) => None,
-    }
+    let rank = match (owner, gid.is_link_local()) {
+        (Owner::Port, true) => 3,
+        (Owner::Port, false) => 2,
+        (Owner::Bond, true) => 1,
+        (Owner::Bond, false) => 0,
+        (Owner::Other, _) => return None,
+    };
+    Some((gid == in_use, rank))
 }
 
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_gid))]
@@ -144,15 +146,25 @@ mod tests {
             (LINK_LOCAL, Owner::Bond),
             (global, Owner::Bond),
         ];
-        let ranks = best_first.map(|(gid, owner)| rank(&gid, owner));
+        let ranks = best_first.map(|(gid, owner)| rank(&gid, owner, &Gid::ZERO));
         assert!(ranks.is_sorted_by(|a, b| a > b) && ranks[3].is_some());
         for gid in [LINK_LOCAL, global] {
-            assert_eq!(rank(&gid, Owner::Other), None);
+            assert_eq!(rank(&gid, Owner::Other, &gid), None);
         }
         for owner in [Owner::Port, Owner::Bond, Owner::Other] {
-            assert_eq!(rank(&Gid::from_ipv4_mapped([10, 0, 0, 1]), owner), None);
-            assert_eq!(rank(&Gid::ZERO, owner), None);
+            let v4 = Gid::from_ipv4_mapped([10, 0, 0, 1]);
+            assert_eq!(rank(&v4, owner, &v4), None);
+            assert_eq!(rank(&Gid::ZERO, owner, &Gid::ZERO), None);
         }
+    }
+
+    /// No better one takes its place.
+    #[test]
+    fn the_one_in_use_stays() {
+        let global = Gid([0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        let kept = rank(&global, Owner::Bond, &global);
+        assert!(kept > rank(&LINK_LOCAL, Owner::Port, &global));
+        assert!(kept.is_some() && rank(&global, Owner::Other, &global).is_none());
     }
 
     #[test]
