@@ -306,6 +306,8 @@ pub(crate) mod tests {
         ib.below = roce.then_some(2);
         let mut eth = link(2, "eth0", "192.0.2.1", "");
         eth.mtu = 4400;
+        let own = link(2, "eth0", "fe80::1", "").addresses;
+        eth.addresses.extend(own);
         let sysctls = [
             ("net/ipv4/tcp_rmem", "4096 131072 6291456"),
             ("net/ipv4/tcp_wmem", "4096 16384 4194304"),

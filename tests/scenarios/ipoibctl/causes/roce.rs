@@ -66,6 +66,7 @@ fn ethernet<'a>(a: &'a Host, b: &'a Host) -> Vec<Injection<'a>> {
             "ethernet-ipv6-off",
             "echo 1 >/proc/sys/net/ipv6/conf/eth0/disable_ipv6",
         ),
+        Injection::new(a, "no-gid-address", "ip -6 addr flush dev eth0"),
         Injection::new(a, "ethernet-mtu", "ip link set eth0 mtu 1500"),
         Injection::new(a, "mtu-below-ipv6", "ip link set ib0 mtu 1000"),
         Injection::new(

@@ -43,14 +43,18 @@ const HIDING: &[(By, &[&str])] = &[
         By::Cause("parent-down"),
         &["interface-down", "no-broadcast-group", "arp-flux"],
     ),
-    // One that is down has no carrier.
-    (By::Cause("ethernet-down"), &["no-cable"]),
+    // One that is down has no carrier, and no link-local address.
+    (By::Cause("ethernet-down"), &["no-cable", "no-gid-address"]),
+    // Addresses come with the carrier.
+    (By::Cause("no-cable"), &["no-gid-address"]),
+    // There are no addresses then.
+    (By::Cause("ethernet-ipv6-off"), &["no-gid-address"]),
     // The interface can have no more than Ethernet leaves, and no IPv6 with less.
     (By::Cause("ethernet-mtu"), &["mtu-below-ipv6", "ipv6-off"]),
     // The variable is gone until there is room for IPv6.
     (By::Cause("mtu-below-ipv6"), &["ipv6-off"]),
     // There is none that it could be.
-    (By::Cause("no-roce-gid"), &["gid-changed"]),
+    (By::Cause("no-roce-gid"), &["gid-changed", "no-gid-address"]),
     // One without an address is in no network.
     (By::Cause("no-address"), &["shared-network"]),
 ];

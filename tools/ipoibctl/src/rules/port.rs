@@ -4,6 +4,7 @@
 
 use super::{Out, Severity, by_hand};
 use crate::facts::{Facts, Interface, Link, Neighbour, Port};
+use std::net::Ipv6Addr;
 
 /// The UDP port of RoCEv2.
 const ROCE: &str = "4791";
@@ -22,6 +23,9 @@ pub(super) fn check(facts: &Facts, interface: &Interface, link: &Link, out: &mut
             }
         }
         check_gids(interface, port, ethernet, out);
+        if let Some(ethernet) = ethernet {
+            check_gid_addresses(facts, port, ethernet, out);
+        }
     } else {
         check_infiniband(interface, port, out);
     }
@@ -151,6 +155,39 @@ fn check_gids(interface: &Interface, port: &Port, ethernet: Option<&Link>, out: 
                 interface.gid, port.device
             ),
             format!("ip link set {0} down && ip link set {0} up", interface.name),
+        );
+    }
+}
+
+/// A GID is found by the host's network stack, which answers for its own addresses only. RDMA core has one that it makes
+/// from the Ethernet address in the table, whatever the addresses are.
+fn check_gid_addresses(facts: &Facts, port: &Port, ethernet: &Link, out: &mut Out<'_>) {
+    let name = &ethernet.name;
+    // A bond has the addresses of its members.
+    let candidates: Vec<_> = port
+        .gids
+        .iter()
+        .filter(|gid| gid.kind == "RoCE v2" && (ethernet.enslaved || gid.netdev == *name))
+        .filter_map(|gid| Some((gid.gid.parse::<Ipv6Addr>().ok()?, facts.link(&gid.netdev)?)))
+        .filter(|(gid, _)| gid.to_ipv4_mapped().is_none())
+        .collect();
+    let assigned = |(gid, link): &(Ipv6Addr, &Link)| {
+        let mut addresses = link.addresses.iter();
+        addresses.any(|address| address.ip == *gid && !address.duplicate)
+    };
+    let Some((first, link)) = candidates.first() else {
+        return;
+    };
+    if !candidates.iter().any(assigned) {
+        out.add(
+            Severity::Broken,
+            "no-gid-address",
+            format!(
+                "{} has none of the port's GIDs as an IPv6 address, so no peer would find it, and there is no carrier.",
+                link.name
+            ),
+            format!("{first} is in the GID table of {}, but no address of {}", port.device, link.name),
+            format!("ip addr add {first}/64 dev {}", link.name),
         );
     }
 }
@@ -305,7 +342,13 @@ pub(super) mod tests {
         ("no-roce-gid", |f| {
             f.ports[0].gids[0].kind = "IB/RoCE v1".into()
         }),
-        ("gid-changed", |f| f.ports[0].gids[0].gid = "fe80::9".into()),
+        ("no-gid-address", |f| {
+            f.links[0].addresses.retain(|address| address.ip.is_ipv4());
+        }),
+        ("no-gid-address", |f| {
+            f.links[0].addresses[1].duplicate = true
+        }),
+        ("gid-changed", |f| f.interfaces[0].gid = "fe80::9".into()),
         ("no-broadcast-group", |f| f.links[1].carrier = false),
     ];
 
