@@ -119,6 +119,18 @@ impl GidRef {
         }
     }
 
+    /// Tells neighbours who know it what Ethernet address it has now, if it is a GID of RoCE that is an address.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub fn advertise(&self) {
+        if self.dev.is_roce(self.port()) {
+            // SAFETY: Referenced by the type invariant.
+            unsafe { bindings::ipoib_rs_advertise(self.as_raw()) };
+        }
+    }
+
     /// Whether that network device has it as an address now.
     ///
     /// # Context

@@ -82,6 +82,28 @@ void ipoib_rs_neighbours_unregister(void)
 	unregister_netevent_notifier(&neighbour_block);
 }
 
+/*
+ * Tells those who know the address of a GID what Ethernet address it has now. The IP stack does so
+ * only where ndisc_notify is set.
+ */
+void ipoib_rs_advertise(const struct ib_gid_attr *attr)
+{
+	struct in6_addr addr;
+	struct net_device *ndev;
+
+	memcpy(&addr, attr->gid.raw, sizeof(addr));
+	rcu_read_lock();
+	ndev = rdma_read_gid_attr_ndev_rcu(attr);
+	if (!IS_ERR(ndev) && ipv6_mod_enabled() &&
+	    ipv6_chk_addr(dev_net(ndev), &addr, ndev, 1)) {
+		const struct inet6_dev *idev = __in6_dev_get(ndev);
+
+		ndisc_send_na(ndev, &in6addr_linklocal_allnodes, &addr,
+			      idev && READ_ONCE(idev->cnf.forwarding), false, true, true);
+	}
+	rcu_read_unlock();
+}
+
 /* The route of packets from a GID to another, or an ERR_PTR(). */
 static struct dst_entry *route(const struct ib_gid_attr *from, const union ib_gid *to)
 {

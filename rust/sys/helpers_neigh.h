@@ -26,6 +26,7 @@ struct ipoib_rs_neighbour {
 
 int ipoib_rs_neighbours_register(void);
 void ipoib_rs_neighbours_unregister(void);
+void ipoib_rs_advertise(const struct ib_gid_attr *attr);
 int ipoib_rs_neighbour_ask(struct rdma_dev_addr *addr, const struct ib_gid_attr *from,
 			   const union ib_gid *to, u32 timeout_ms,
 			   void (*done)(int status, struct sockaddr *from,

@@ -56,6 +56,8 @@ impl Verbs {
         let this = dev.data().get_ref();
         let gid = this.gid(attributes.gid)?;
         let our_gid = Gid(gid.raw());
+        // Its Ethernet address may be another one since.
+        gid.advertise();
         let member = this.port.gid(0, attributes.gid)?;
         let pkey = this.pkey();
         let pkey_index = this.port.find_pkey(pkey)?;
