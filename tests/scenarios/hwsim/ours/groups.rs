@@ -6,6 +6,7 @@ use super::super::ipoib::{COUNTER, SENDER};
 use super::super::manager::Manager;
 use super::super::{EXCLUSIVE, hca};
 use super::{Driver, talk, up};
+use crate::order::counter;
 use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
 use lab::scenario;
@@ -91,6 +92,36 @@ scenario! {
             Duration::from_secs(10),
         )?;
         manager.end()?;
+        bed.finish()
+    }
+}
+
+/// Sends 60 datagrams to a group at once.
+const BURST: &str = "
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton('10.1.0.2'))
+for n in range(60):
+    s.sendto(bytes(100), ('239.1.2.3', 4000))
+";
+
+scenario! {
+    /// A burst to a new group waits until that is joined, however long the administrator takes: as many frames as `ib_ipoib`
+    /// keeps.
+    fn a_burst_waits_for_its_group(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let kind = (Driver::Ours, "datagram");
+        let manager = up(&bed, "pair", "", &[kind, kind])?;
+        let (a, b) = bed.pair()?;
+        a.outside().ok("pkill -STOP -x opensm")?;
+        let sent = counter(b, "tx_frames")?;
+        b.python(BURST, &[])?.ok()?;
+        ensure!(counter(b, "tx_waiting")? >= 60 && counter(b, "tx_drop_queue_full")? == 0, "{}", b.ok("ethtool -S ib0")?);
+        a.outside().ok("pkill -CONT -x opensm")?;
+        b.wait_until("ethtool -S ib0 | grep -q ' tx_waiting: 0$'", Duration::from_secs(10))?;
+        ensure!(counter(b, "tx_frames")? >= sent + 60, "{}", b.ok("ethtool -S ib0")?);
+        // It has logged that a system call was interrupted.
+        manager.kill()?;
         bed.finish()
     }
 }

@@ -37,7 +37,7 @@ const GROUP_SLOTS: usize = 4096;
 /// Frames that wait for a path, of as many bytes as by default for a neighbour entry (`unres_qlen_bytes`).
 type PathWaiting = Frames<64, 212_992>;
 /// Frames that wait for a group.
-type GroupWaiting = Frames<8, 65_536>;
+type GroupWaiting = Frames<64, 65_536>;
 /// The most bytes that an idle peer may take, without its address handle.
 const PEER_LEN: usize = 256;
 /// Questions that are left to those who have no path: half of them.
