@@ -72,7 +72,7 @@ pub trait Ethtool: Driver {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Returns the link speed in Mbit/s; 0 for unknown.
+    /// Returns the link speed in Mbit/s; 0 for unknown, as without a carrier.
     fn speed_mbps(_dev: &Device<Self>, _rtnl: &mut Rtnl) -> u32 {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
@@ -234,11 +234,12 @@ impl<T: Ethtool> Table<T> {
                 &mut (*settings).base,
             )
         };
-        base.speed = match T::speed_mbps(dev, &mut rtnl) {
-            0 => bindings::SPEED_UNKNOWN as u32,
-            speed => speed,
+        let (speed, duplex) = match T::speed_mbps(dev, &mut rtnl) {
+            0 => (bindings::SPEED_UNKNOWN as u32, bindings::DUPLEX_UNKNOWN),
+            speed => (speed, bindings::DUPLEX_FULL),
         };
-        base.duplex = bindings::DUPLEX_FULL as u8;
+        base.speed = speed;
+        base.duplex = duplex as u8;
         base.autoneg = bindings::AUTONEG_DISABLE as u8;
         base.port = bindings::PORT_OTHER as u8;
         0

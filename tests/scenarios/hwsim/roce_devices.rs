@@ -500,6 +500,10 @@ scenario! {
         }
         ensure!(a.ok("cat /sys/class/net/ib0/speed")?.trim() == "20000");
         ping(a, b)?;
+        // Without a carrier there is none.
+        a.ok("ip link set ib0 down")?;
+        let text = a.ok("ethtool ib0")?;
+        ensure!(text.contains("Speed: Unknown!") && text.contains("Duplex: Unknown!"), "{text}");
         bed.finish()
     }
 }
