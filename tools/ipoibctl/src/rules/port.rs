@@ -11,6 +11,7 @@ const ROCE: &str = "4791";
 
 pub(super) fn check(facts: &Facts, interface: &Interface, link: &Link, out: &mut Out<'_>) {
     let Some(port) = facts.port_of(interface) else {
+        check_elsewhere(interface, link, out);
         return;
     };
     if port.is_roce() {
@@ -31,6 +32,19 @@ pub(super) fn check(facts: &Facts, interface: &Interface, link: &Link, out: &mut
     }
     check_pkey(interface, port, out);
     check_carrier(interface, link, port, out);
+}
+
+/// A container often has an interface, but not the RDMA device that it is on.
+fn check_elsewhere(interface: &Interface, link: &Link, out: &mut Out<'_>) {
+    if link.up && !link.carrier {
+        out.add(
+            Severity::Broken,
+            "port-elsewhere",
+            "The interface has no carrier, and its port cannot be seen from this network namespace: run ipoibctl where its RDMA device is.",
+            format!("there is no RDMA device {} here", interface.device),
+            "",
+        );
+    }
 }
 
 fn check_ethernet(facts: &Facts, link: &Link, ethernet: &Link, out: &mut Out<'_>) {
@@ -378,6 +392,23 @@ pub(super) mod tests {
             for (cause, change) in cases {
                 names(roce, cause, change);
             }
+        }
+    }
+
+    /// Where the RDMA device is in another network namespace, an interface without a carrier is not well, and one with a
+    /// carrier is.
+    #[test]
+    fn a_port_that_is_elsewhere() {
+        for carrier in [false, true] {
+            let mut facts = healthy(false);
+            facts.ports.clear();
+            facts.links[1].carrier = carrier;
+            let found = judge(&facts);
+            assert_eq!(
+                found.iter().any(|f| f.cause == "port-elsewhere"),
+                !carrier,
+                "{found:?}"
+            );
         }
     }
 
