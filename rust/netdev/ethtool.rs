@@ -138,6 +138,8 @@ impl<T: Ethtool> Table<T> {
     pub(crate) const OPS: bindings::ethtool_ops = bindings::ethtool_ops {
         get_drvinfo: Some(Self::drvinfo),
         get_link: Some(bindings::ethtool_op_get_link),
+        // `TxSkb::timestamp` makes them.
+        get_ts_info: Some(bindings::ethtool_op_get_ts_info),
         get_sset_count: optional!(HAS_COUNTERS, sset_count),
         get_strings: optional!(HAS_COUNTERS, strings),
         get_ethtool_stats: optional!(HAS_COUNTERS, counters),

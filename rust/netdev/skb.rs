@@ -431,6 +431,27 @@ impl TxSkb {
         unsafe { bindings::ipoib_rs_skb_loop_back(self.into_raw(), dev.as_raw()) };
     }
 
+    /// Tells the socket that sent the frame the time, if it has asked for software timestamps: to be called when the device
+    /// gets the frame.
+    ///
+    /// # Context
+    ///
+    /// Any but hard interrupt.
+    #[inline(always)]
+    pub fn timestamp(&self) {
+        const ASKED: u8 = (bindings::SKBTX_SW_TSTAMP | bindings::SKBTX_BPF) as u8;
+        // SAFETY: The shared info is valid.
+        if unsafe { (*self.shared_info()).tx_flags } & ASKED != 0 {
+            self.report_time();
+        }
+    }
+
+    #[cold]
+    fn report_time(&self) {
+        // SAFETY: Valid by the type invariant. A clone goes to the socket, and the frame stays as it is.
+        unsafe { bindings::skb_tstamp_tx(self.as_raw(), core::ptr::null_mut()) };
+    }
+
     /// Gives up a frame that a device may read at any time, for ever: its memory is lost. Nothing waits
     /// for it any more, such as a socket for its room, or the end of a namespace.
     ///

@@ -187,6 +187,7 @@ impl RcSender {
         };
         let id = id(index, self.generation);
         let len = skb.len();
+        skb.timestamp();
         let kind = match (own, lane.is_slow()) {
             (true, _) => Kind::Own,
             (false, true) => Kind::Uncharged,

@@ -373,6 +373,7 @@ impl Sender {
             wr.hlen = headers as c_int;
             wr.mss = size as c_int;
         }
+        skb.timestamp();
         let slot = ring.slot(head);
         // SAFETY: Slot `head` is empty and ours by the type invariant, since the ring is not full.
         // So there is nothing in it to be dropped.

@@ -64,6 +64,7 @@ impl Driver for Loopback {
         }
         dev.data().frames.add(1);
         dev.data().bytes.add(skb.len() as u64);
+        skb.timestamp();
         skb.loop_back(dev);
         Taken::TAKEN
     }

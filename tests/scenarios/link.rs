@@ -4,6 +4,9 @@
 
 use anyhow::ensure;
 use lab::scenario;
+use std::time::Duration;
+
+const TIMESTAMPS: &str = include_str!("../guest/link/timestamps.py");
 
 scenario! {
     /// `ip -d link` tells kind, P_Key, mode and umcast; the address has 20 bytes.
@@ -87,6 +90,30 @@ scenario! {
         }
         a.ok("ip addr replace fd00:1::1/64 dev ib0 nodad")?;
         a.ok(&format!("ping -c 1 -W 5 -s 65507 {}", b.ip4()))?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A program learns when its datagram, and the first byte of its stream, went to the device, in both modes.
+    #[on(infiniband)]
+    fn sent_frames_have_a_software_timestamp(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        let text = a.ok("ethtool -T ib0")?;
+        ensure!(text.contains("software-transmit") && text.contains("software-receive"), "{text}");
+        let listener = b.spawn_python(TIMESTAMPS, &["listen"])?;
+        listener.wait_for("listening", b.scaled(Duration::from_secs(10)))?;
+        for mode in ["datagram", "connected"] {
+            for host in [a, b] {
+                host.ok(&format!("echo {mode} >/sys/class/net/ib0/mode"))?;
+            }
+            let ready = format!("ping -q -c 1 -W 1 {} && (test {mode} = datagram || ethtool -S ib0 | grep -q ' rc_current: [1-9]')", b.ip4());
+            a.wait_until(&ready, Duration::from_secs(20))?;
+            let stamped = a.python(TIMESTAMPS, &[&b.ip4()])?.ok()?;
+            ensure!(stamped.trim() == "udp tcp", "{mode}: {stamped:?}");
+        }
         bed.finish()
     }
 }
