@@ -165,3 +165,21 @@ scenario! {
         bed.finish()
     }
 }
+
+scenario! {
+    /// `ip netns exec` mounts a /sys of its own, without the debugfs of the other one; the tables are read all the same.
+    #[on(uml, timed)]
+    fn tables_are_read_under_ip_netns_exec(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, _) = bed.pair()?;
+        let outside = a.outside();
+        let netns = a.netns().context("no namespace")?;
+        outside.ok("mount -t debugfs none /sys/kernel/debug && umount /run/debug")?;
+        // Nothing may be unread.
+        let (status, _) = ask_by(&outside, &format!("ip netns exec {netns}"), "status")?;
+        ensure!(status["interfaces"][0]["broadcast"] == "joined", "{status}");
+        outside.ok("mount -t debugfs none /run/debug")?;
+        bed.finish()
+    }
+}

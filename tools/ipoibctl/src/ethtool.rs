@@ -18,6 +18,7 @@ const GSTRINGS: u32 = 0x1b;
 const GSTATS: u32 = 0x1d;
 const GGSO: u32 = 0x23;
 const SGSO: u32 = 0x24;
+const GTSO: u32 = 0x1e;
 const GGRO: u32 = 0x2b;
 const GSSET_INFO: u32 = 0x37;
 /// The set of the names of counters.
@@ -139,6 +140,13 @@ impl Ethtool {
         // SAFETY: `struct ethtool_value` has two words.
         let ([gso], [gro]) = unsafe { (self.words(GGSO)?, self.words(GGRO)?) };
         Ok((gso != 0, gro != 0))
+    }
+
+    /// Whether TCP leaves segmentation to the device.
+    pub(crate) fn tso(&self) -> Result<bool> {
+        // SAFETY: `struct ethtool_value` has two words.
+        let [tso] = unsafe { self.words(GTSO)? };
+        Ok(tso != 0)
     }
 
     /// The driver's counters.

@@ -21,10 +21,20 @@ pub(crate) struct Facts {
     pub(crate) sysctls: BTreeMap<String, String>,
     /// The kernel was booted with `ipv6.disable=1`.
     pub(crate) without_ipv6: bool,
-    /// Rules of the packet filter, one a line.
-    pub(crate) filter: Vec<String>,
+    /// Rules of the packet filter.
+    pub(crate) filter: Filter,
+    /// Times that TCP has found segments reordered, on all interfaces.
+    pub(crate) tcp_reordered: u64,
     /// Facts that could not be read, and why.
     pub(crate) unread: Vec<String>,
+}
+
+/// Rules of the packet filter, as the programs for them list them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Filter {
+    pub(crate) nft: String,
+    pub(crate) iptables: String,
+    pub(crate) ip6tables: String,
 }
 
 /// The module, and what may keep it from loading.
@@ -90,8 +100,12 @@ pub(crate) struct Link {
     /// The largest MTU that it can have; 0 if that is not known.
     pub(crate) max_mtu: u32,
     pub(crate) qdisc: String,
-    /// It is a member of a bond or the like, which has the addresses.
-    pub(crate) enslaved: bool,
+    /// Index of the bond, bridge or the like that it is a part of, which has the addresses.
+    pub(crate) master: Option<u32>,
+    /// It is a macvlan whose mode keeps it from others on the interface below.
+    pub(crate) isolated: bool,
+    /// It is a bridge that filters VLANs and has no default one.
+    pub(crate) filters_vlans: bool,
     /// Index of the interface below, if that is in this network namespace.
     pub(crate) below: Option<u32>,
     pub(crate) addresses: Vec<Address>,
@@ -102,7 +116,7 @@ pub(crate) struct Link {
 pub(crate) struct Address {
     pub(crate) ip: IpAddr,
     pub(crate) prefix: u8,
-    /// Another host has it.
+    /// Duplicate address detection has found it elsewhere.
     pub(crate) duplicate: bool,
 }
 
@@ -128,6 +142,8 @@ pub(crate) struct Interface {
     pub(crate) rx_frames: u32,
     pub(crate) gso: bool,
     pub(crate) gro: bool,
+    /// TCP leaves segmentation to the device.
+    pub(crate) tso: bool,
     pub(crate) neighbours: Vec<Neighbour>,
     /// Tables of debugfs by name, whose rows are values by column.
     pub(crate) tables: BTreeMap<String, Vec<Row>>,
@@ -171,7 +187,15 @@ impl Facts {
         below.filter(|below| !self.is_ipoib(below))
     }
 
-    fn below(&self, link: &Link) -> Option<&Link> {
+    /// The interface that another one is a part of.
+    pub(crate) fn master_of(&self, link: &Link) -> Option<&Link> {
+        self.links
+            .iter()
+            .find(|other| Some(other.index) == link.master)
+    }
+
+    /// The interface below another one, if it is in this network namespace.
+    pub(crate) fn below(&self, link: &Link) -> Option<&Link> {
         self.links
             .iter()
             .find(|other| Some(other.index) == link.below)

@@ -5,7 +5,7 @@
 //! Files are below a root, which tests make for themselves.
 
 use crate::ethtool::Ethtool;
-use crate::facts::{Facts, Gid, Interface, Module, Port};
+use crate::facts::{Facts, Filter, Gid, Interface, Module, Port};
 use crate::netlink::{self, Found, parts};
 use crate::table::{Row, rows};
 use std::collections::BTreeMap;
@@ -124,6 +124,7 @@ pub(crate) fn facts(whole: bool) -> anyhow::Result<Facts> {
     facts.module = module(root);
     facts.sysctls = sysctls(root, &facts);
     facts.without_ipv6 = without_ipv6(root);
+    facts.tcp_reordered = tcp_reordered(root);
     let is_asked = |i: &Interface| i.neighbours.iter().any(|n| n.state == "incomplete");
     if whole && facts.interfaces.iter().any(is_asked) {
         thread::sleep(ANSWER);
@@ -205,6 +206,7 @@ fn interface(
         interface.ring = ethtool.ring().ok();
         interface.rx_frames = ethtool.moderation().map_or(0, |(_, frames)| frames);
         (interface.gso, interface.gro) = ethtool.offloads().unwrap_or((true, true));
+        interface.tso = ethtool.tso().unwrap_or(false);
     }
     if interface.device.is_empty() {
         let has = |port: &&Port| port.gids.iter().any(|entry| entry.gid == interface.gid);
@@ -340,13 +342,21 @@ impl Debugfs {
                 .inspect(|_| is_mounted = true);
             mounts.find_map(|words| at(words.get(1)?))
         });
+        // `ip netns exec` mounts a /sys of its own, without what was mounted below the other one.
+        let found = found.or_else(|| at(&format!("/proc/1/root{DEBUGFS}")));
         let inode = |path: &str| fs::metadata(path).map(|m| m.ino());
         let own = inode("/proc/self/ns/net").ok()?;
         let Some(dir) = found else {
-            unread.push(if !is_mounted {
-                "paths and connections: debugfs is not mounted (mount -t debugfs none /sys/kernel/debug)".into()
-            } else {
+            let mounts = |of: &str| inode(&format!("/proc/{of}/ns/mnt")).ok();
+            let has_mounts = mounts("1").is_some_and(|first| mounts("self") != Some(first));
+            unread.push(if is_mounted {
                 "paths and connections: only root can read debugfs".into()
+            } else if has_mounts {
+                "paths and connections: debugfs is not mounted in this mount namespace, which `ip netns exec` and containers \
+                 have of their own (mount -t debugfs none /sys/kernel/debug there)"
+                    .into()
+            } else {
+                "paths and connections: debugfs is not mounted (mount -t debugfs none /sys/kernel/debug)".into()
             });
             return None;
         };
@@ -458,20 +468,32 @@ fn sysctls(root: &Path, facts: &Facts) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The packet filter's rules, if a program for them is there and may read them.
-fn filter() -> Vec<String> {
-    let mut lines = Vec::new();
-    for (program, arguments) in [
-        ("nft", &["list", "ruleset"][..]),
-        ("iptables-save", &[]),
-        ("ip6tables-save", &[]),
-    ] {
-        if let Ok(output) = Command::new(program).args(arguments).output() {
-            let text = String::from_utf8_lossy(&output.stdout);
-            lines.extend(text.lines().map(|line| line.trim().to_owned()));
-        }
+/// Times that TCP has found segments reordered, which a sender learns from what is acknowledged.
+fn tcp_reordered(root: &Path) -> u64 {
+    let text = fs::read_to_string(root.join("proc/net/netstat")).unwrap_or_default();
+    let mut lines = text.lines().filter(|line| line.starts_with("TcpExt:"));
+    let (names, values) = (lines.next(), lines.next());
+    let names = names.unwrap_or_default().split(' ');
+    let pairs = names.zip(values.unwrap_or_default().split(' '));
+    let reordered = pairs.filter(|(name, _)| name.ends_with("Reorder"));
+    reordered
+        .filter_map(|(_, value)| value.parse::<u64>().ok())
+        .sum()
+}
+
+/// The packet filter's rules, as far as programs for them are there and may read them.
+fn filter() -> Filter {
+    let list = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).output();
+        output.map_or(String::new(), |output| {
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        })
+    };
+    Filter {
+        nft: list("nft", &["list", "ruleset"]),
+        iptables: list("iptables-save", &[]),
+        ip6tables: list("ip6tables-save", &[]),
     }
-    lines
 }
 
 #[cfg(test)]
@@ -593,6 +615,17 @@ mod tests {
         assert_eq!(read.len(), 4);
         assert_eq!(read["net/ipv4/conf/ib0/arp_ignore"], "8");
         assert!(!without_ipv6(root.path()));
+    }
+
+    #[test]
+    fn reordered_segments_are_counted() {
+        let netstat = "TcpExt: SyncookiesSent TCPSACKReorder TCPTimeouts TCPTSReorder\nTcpExt: 1 20 300 4000\n\
+                       IpExt: InNoRoutes\nIpExt: 7\n";
+        assert_eq!(
+            tcp_reordered(root(&[("proc/net/netstat", netstat)]).path()),
+            4020
+        );
+        assert_eq!(tcp_reordered(Path::new("/nonexistent")), 0);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod doctor;
 mod drops;
 mod ethtool;
 mod facts;
+mod filter;
 mod gather;
 #[cfg(test)]
 mod large;

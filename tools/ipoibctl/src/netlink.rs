@@ -14,6 +14,12 @@ const DATAGRAM: usize = 64 * 1024;
 /// Attributes of the link type ipoib_rs.
 const DEVICE: u16 = 32;
 const PORT: u16 = 33;
+/// The mode of a macvlan, and those of its bits that keep it from others on the interface below: private, and VEPA.
+const MODE: u16 = 1;
+const ISOLATED: u32 = 1 | 2;
+/// Attributes of a bridge: whether it filters VLANs, and its default one.
+const VLAN_FILTERING: u16 = 7;
+const DEFAULT_VLAN: u16 = 39;
 /// Length of `struct nlmsghdr`.
 const HEADER: usize = 16;
 /// Lengths of `struct ifinfomsg`, `struct ifaddrmsg` and `struct ndmsg`, which messages begin with.
@@ -109,6 +115,24 @@ fn read_info(info: &[u8], found: &mut Found) {
     for (part, value) in attributes(info) {
         match part {
             libc::IFLA_INFO_KIND => found.link.kind = text(value),
+            libc::IFLA_INFO_DATA if found.link.kind == "macvlan" => {
+                let mode = attributes(value)
+                    .into_iter()
+                    .find(|(kind, _)| *kind == MODE);
+                let mode = mode.and_then(|(_, value)| word(value, 0));
+                found.link.isolated = mode.is_some_and(|mode| mode & ISOLATED != 0);
+            }
+            libc::IFLA_INFO_DATA if found.link.kind == "bridge" => {
+                let all = attributes(value);
+                let of = |kind| {
+                    all.iter()
+                        .find(|(k, _)| *k == kind)
+                        .map(|(_, value)| *value)
+                };
+                let filters = of(VLAN_FILTERING).is_some_and(|value| value.first() == Some(&1));
+                let default = of(DEFAULT_VLAN).and_then(|value| half(value, 0));
+                found.link.filters_vlans = filters && default == Some(0);
+            }
             libc::IFLA_INFO_DATA => {
                 for (kind, value) in attributes(value) {
                     match kind {
@@ -144,7 +168,7 @@ fn link(message: &[u8]) -> Option<Found> {
             libc::IFLA_LINK => found.link.below = word(value, 0),
             libc::IFLA_LINK_NETNSID => is_below_elsewhere = true,
             libc::IFLA_CARRIER => found.link.carrier = value.first() == Some(&1),
-            libc::IFLA_MASTER => found.link.enslaved = true,
+            libc::IFLA_MASTER => found.link.master = word(value, 0),
             libc::IFLA_ADDRESS => found.hardware = value.to_vec(),
             libc::IFLA_LINKINFO => read_info(value, &mut found),
             _ => {}
@@ -333,7 +357,7 @@ mod tests {
         }
         let found = link(&message).expect("a link");
         assert!(found.infiniband && found.link.up && found.link.carrier);
-        assert!(!found.link.arp && !found.link.multicast && !found.link.enslaved);
+        assert!(!found.link.arp && !found.link.multicast && found.link.master.is_none());
         assert_eq!(
             (found.link.index, found.link.mtu, found.link.below),
             (7, 4092, Some(2))
@@ -344,6 +368,40 @@ mod tests {
 
         message.extend(attribute(libc::IFLA_LINK_NETNSID, &[0; 4]));
         assert_eq!(link(&message).expect("a link").link.below, None);
+    }
+
+    /// A link of a kind, with these attributes.
+    fn other(kind: &[u8], data: &[(u16, &[u8])]) -> Link {
+        let data = data
+            .iter()
+            .flat_map(|(kind, value)| attribute(*kind, value));
+        let data: Vec<u8> = data.collect();
+        let info = [
+            attribute(libc::IFLA_INFO_KIND, kind),
+            attribute(0x8000 | libc::IFLA_INFO_DATA, &data),
+        ];
+        let mut message = vec![0; LINK];
+        message.extend(attribute(libc::IFLA_MASTER, &9u32.to_ne_bytes()));
+        message.extend(attribute(libc::IFLA_LINKINFO, &info.concat()));
+        link(&message).expect("a link").link
+    }
+
+    #[test]
+    fn macvlans_and_bridges_are_read() {
+        for (mode, isolated) in [(1u32, true), (2, true), (4, false), (8, false), (16, false)] {
+            let macvlan = other(b"macvlan\0", &[(MODE, &mode.to_ne_bytes())]);
+            assert_eq!(
+                (macvlan.isolated, macvlan.master),
+                (isolated, Some(9)),
+                "{mode}"
+            );
+        }
+        for (filters, default, expected) in [(1, 0u16, true), (1, 1, false), (0, 0, false)] {
+            let default = default.to_ne_bytes();
+            let attributes: [(u16, &[u8]); 2] =
+                [(VLAN_FILTERING, &[filters]), (DEFAULT_VLAN, &default)];
+            assert_eq!(other(b"bridge\0", &attributes).filters_vlans, expected);
+        }
     }
 
     #[test]

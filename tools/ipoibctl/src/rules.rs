@@ -6,6 +6,7 @@
 
 mod counters;
 mod device;
+mod ethernet;
 mod hiding;
 mod link;
 mod module;

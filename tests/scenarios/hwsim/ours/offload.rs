@@ -4,8 +4,9 @@
 
 use super::super::EXCLUSIVE;
 use super::super::caps::{features, sent, wrong_checksums};
-use super::{Driver, Kind, up_with};
+use super::{CONFIGFS, Driver, Kind, PARALLEL, up_made, up_with};
 use crate::connected::mtu::{UDP_RECEIVER, UDP_SEGMENTS};
+use crate::ipoibctl::ask;
 use crate::order::counter;
 use crate::streams::iperf3;
 use crate::transfer::{RECEIVER, Transfer, behind, transfer};
@@ -33,6 +34,55 @@ fn switch_v6(host: &Host, on: bool) -> Result<()> {
 fn is_on(host: &Host, feature: &str) -> Result<bool> {
     let text = host.ok(&format!("ethtool -k ib0 | grep '^[[:space:]]*{feature}:'"))?;
     Ok(text.contains(": on"))
+}
+
+/// What doctor says of segments that carry no numbers.
+fn unordered(host: &Host) -> Result<Option<Value>> {
+    let (report, _) = ask(host, "doctor")?;
+    let found = report["findings"].as_array().context("no findings")?;
+    let found = found
+        .iter()
+        .find(|finding| finding["cause"] == "lso-unordered");
+    Ok(found.cloned())
+}
+
+scenario! {
+    /// On a fabric that reorders, nothing puts in order what an HCA segments; doctor says so once there is any, and its
+    /// command has the segments numbered.
+    fn doctor_knows_of_unordered_segments(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = up_made(&bed, "", &[OURS, OURS], |outside| {
+            outside.ok("modprobe ib_hwsim && mount -t configfs configfs /sys/kernel/config")?;
+            outside.ok(PARALLEL)?;
+            outside.ok(&format!(
+                "cd {CONFIGFS}/twin && echo 0 >live
+                 for hca in h1 h2; do echo 1 >hcas/$hca/checksum; echo 65536 >hcas/$hca/lso; done
+                 echo 1 >live"
+            ))?;
+            Ok(())
+        })?;
+        let (a, b) = bed.pair()?;
+        a.ok(&format!("ping -q -c 3 -i 0.1 -W 10 {}", b.ip4()))?;
+        transfer(a, b, &b.ip4(), 1)?;
+        ensure!(counter(a, "tx_large")? > 0, "{}", a.ok("ethtool -k ib0")?);
+        ensure!(unordered(a)?.is_none(), "the fabric reorders nothing yet");
+        a.outside().ok(&format!(
+            "cd {CONFIGFS}/twin && echo 300 >cables/slow/delay && echo packet >switches/s1/adaptive && echo packet >switches/s2/adaptive"
+        ))?;
+        let numbered = counter(b, "rx_seq_in_order")?;
+        transfer(a, b, &b.ip4(), 8)?;
+        let unnumbered = counter(b, "rx_seq_in_order")? - numbered;
+        let found = unordered(a)?.context("no lso-unordered")?;
+        ensure!(found["safe"] == true, "{found}");
+        a.ok(found["fix"].as_str().context("no command")?)?;
+        ensure!(unordered(a)?.is_none(), "{found}");
+        let (held, numbered) = (counter(b, "rx_seq_held")?, counter(b, "rx_seq_in_order")?);
+        transfer(a, b, &b.ip4(), 8)?;
+        let (held, numbered) = (counter(b, "rx_seq_held")? - held, counter(b, "rx_seq_in_order")? - numbered);
+        ensure!(held > 50 && numbered > 2 * unnumbered, "{held} held, {numbered} and {unnumbered} in order");
+        manager.end()?;
+        bed.finish()
+    }
 }
 
 /// Packets that are handed over and that go out, and super-frames among them, as `from` sends a stream.

@@ -55,10 +55,22 @@ fn module(host: &Host) -> Result<()> {
     Ok(())
 }
 
+/// Programs that list rules of a packet filter, which the guests' kernels do not have.
+const NFT: &str = include_str!("../../../guest/ipoibctl/nft.sh");
+const IP6TABLES: &str = include_str!("../../../guest/ipoibctl/ip6tables.sh");
+
+/// A rule set that drops what soft-RoCE sends, as a program lists it.
+fn filter<'a>(a: &'a Host, program: &str, listing: &str) -> Injection<'a> {
+    let path = format!("/usr/local/bin/{program}");
+    let breaks = format!("cat >{path} <<'END'\n{listing}END\nchmod +x {path}");
+    Injection::new(a, "firewall", breaks).by_hand(format!("rm {path}"))
+}
+
 /// Causes in Ethernet and soft-RoCE.
 fn ethernet<'a>(a: &'a Host, b: &'a Host) -> Vec<Injection<'a>> {
-    let nft = "/usr/local/bin/nft";
+    let ping = format!("ping -q -c 1 -W 1 {}", b.ip4());
     vec![
+        filter(a, "nft", NFT),
         Injection::new(a, "netem", "tc qdisc replace dev eth0 root netem delay 1ms"),
         Injection::new(a, "ethernet-down", "ip link set eth0 down"),
         Injection::new(
@@ -71,10 +83,13 @@ fn ethernet<'a>(a: &'a Host, b: &'a Host) -> Vec<Injection<'a>> {
         Injection::new(a, "mtu-below-ipv6", "ip link set ib0 mtu 1000"),
         Injection::new(
             a,
-            "firewall",
-            format!("printf '#!/bin/sh\necho udp dport 4791 drop\n' >{nft}; chmod +x {nft}"),
+            "ethernet-enslaved",
+            "ip link add bond9 mtu $(cat /sys/class/net/eth0/mtu) type bond mode active-backup miimon 100 &&
+             ip link set eth0 down && ip link set eth0 master bond9 && ip link set bond9 up",
         )
-        .by_hand(format!("rm {nft}")),
+        .by_hand(format!(
+            "ip link set eth0 nomaster && ip link del bond9 && ip link set eth0 up && until {ping}; do :; done"
+        )),
         Injection::new(b, "no-cable", "ip link set eth0 down").by_hand("ip link set eth0 up"),
     ]
 }
@@ -84,6 +99,7 @@ const PAIRS: &[[&str; 2]] = &[
     ["ethernet-mtu", "netem"],
     ["no-cable", "ethernet-ipv6-off"],
     ["ethernet-down", "firewall"],
+    ["ethernet-enslaved", "netem"],
 ];
 
 const HIDDEN: &[Hidden] = &[
@@ -161,6 +177,7 @@ scenario! {
 
         let all = ethernet(a, b);
         singles(a, &all)?;
+        singles(a, &[filter(a, "ip6tables-save", IP6TABLES)])?;
         pairs(a, &all, PAIRS)?;
         hidden(a, &all, HIDDEN)?;
         // Its link-local address would be that of its parent, which is in the same partition.
@@ -168,6 +185,10 @@ scenario! {
         well(a).context("after a child")?;
         let flux = "echo connected >/sys/class/net/ib0.ffff/mode";
         singles(a, &[Injection::new(a, "arp-flux", flux)])?;
+        // The sibling is not another host, and keeps its address.
+        let twice = "ip addr add fe80::77/64 dev ib0 nodad && ip addr add fe80::77/64 dev ib0.ffff";
+        singles(a, &[Injection::new(a, "duplicate-address", twice)])?;
+        a.ok("ip -6 -o addr show dev ib0.ffff scope link | grep -q . && ip addr del fe80::77/64 dev ib0")?;
         a.ok("ip link set ib0 down")?;
         only(a, &["interface-down", "parent-down"])?;
         a.ok("ip link del ib0.ffff; ip link set ib0 up")?;

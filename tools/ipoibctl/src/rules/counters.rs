@@ -101,7 +101,14 @@ const TOLD: &[Told] = &[
     },
 ];
 
-pub(super) fn check(_: &Facts, interface: &Interface, link: &Link, out: &mut Out<'_>) {
+/// The largest MTU of a datagram on the port; that which subnet managers allow by default if it is not known.
+fn datagram_mtu(facts: &Facts, link: &Link) -> u32 {
+    facts
+        .ethernet_of(link)
+        .map_or(2044, super::ethernet::datagram_mtu)
+}
+
+pub(super) fn check(facts: &Facts, interface: &Interface, link: &Link, out: &mut Out<'_>) {
     let frames = ["rx_frames", "tx_frames", "rc_rx_frames", "rc_tx_frames"];
     let frames: u64 = frames.iter().map(|name| interface.counter(name)).sum();
     for told in TOLD {
@@ -117,7 +124,13 @@ pub(super) fn check(_: &Facts, interface: &Interface, link: &Link, out: &mut Out
         }
         let counted: Vec<String> = counted.iter().map(|(n, v)| format!("{n} is {v}")).collect();
         let fix = match told.cause {
-            "multicast-too-big" => format!("ip link set {} mtu 2044", link.name),
+            "multicast-too-big" => {
+                format!(
+                    "ip link set {} mtu {}",
+                    link.name,
+                    datagram_mtu(facts, link).min(2044)
+                )
+            }
             _ => String::new(),
         };
         out.add(

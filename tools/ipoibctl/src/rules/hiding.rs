@@ -51,6 +51,8 @@ const HIDING: &[(By, &[&str])] = &[
     (By::Cause("ethernet-ipv6-off"), &["no-gid-address"]),
     // The interface can have no more than Ethernet leaves, and no IPv6 with less.
     (By::Cause("ethernet-mtu"), &["mtu-below-ipv6", "ipv6-off"]),
+    // No frame has a number then.
+    (By::Cause("extensions-off"), &["lso-unordered"]),
     // The variable is gone until there is room for IPv6.
     (By::Cause("mtu-below-ipv6"), &["ipv6-off"]),
     // There is none that it could be.
@@ -75,7 +77,7 @@ pub(super) fn hides(finding: &Finding, other: &Finding) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::tests::healthy;
-    use super::super::{counters, judge, link, path, port, speed};
+    use super::super::{counters, ethernet, judge, link, path, port, speed};
     use super::*;
     use crate::facts::Facts;
 
@@ -91,7 +93,17 @@ mod tests {
             "port-not-active",
         ],
         &["no-partition", "limited-member"],
+        &["ethernet-mtu", "ethernet-port-mtu"],
         &["window-off", "window-small"],
+        // An interface is in one mode.
+        &["lso-unordered", "arp-flux"],
+        &["lso-unordered", "connection-failed"],
+        &["lso-unordered", "device-connections-full"],
+        &["lso-unordered", "connections-full"],
+        &["lso-unordered", "senders-full"],
+        &["lso-unordered", "peer-in-datagram-mode"],
+        &["lso-unordered", "checksums-on"],
+        &["lso-unordered", "large-frames-off"],
         &["no-address", "duplicate-address"],
     ];
 
@@ -102,9 +114,14 @@ mod tests {
         } else {
             port::tests::INFINIBAND
         };
+        let of_ethernet = if roce { ethernet::tests::CASES } else { &[] };
         let of_link = [link::tests::CASES, path::tests::CASES, speed::tests::CASES];
         let mut all: Vec<Case> = Vec::new();
-        for (cause, change) in of_port.iter().chain(of_link.into_iter().flatten()) {
+        for (cause, change) in of_port
+            .iter()
+            .chain(of_ethernet)
+            .chain(of_link.into_iter().flatten())
+        {
             all.push((*cause, Box::new(*change)));
         }
         for (cause, path) in speed::tests::variables() {

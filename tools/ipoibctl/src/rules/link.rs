@@ -4,11 +4,11 @@
 
 use super::{Out, Severity, by_hand};
 use crate::facts::{Address, Facts, Interface, Link};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub(super) fn check(facts: &Facts, interface: &Interface, link: &Link, out: &mut Out<'_>) {
     check_flags(facts, link, out);
-    check_addresses(facts, link, out);
+    check_addresses(facts, interface, link, out);
     check_host(facts, link, out);
     check_flux(facts, interface, link, out);
     if link.qdisc == "netem" {
@@ -101,24 +101,76 @@ fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-fn check_addresses(facts: &Facts, link: &Link, out: &mut Out<'_>) {
+/// The link-local address that IPv6 makes from the GUID of the interface's own GID (RFC 4391, section 8).
+fn from_guid(interface: &Interface) -> Option<IpAddr> {
+    let guid = interface.gid.parse::<Ipv6Addr>().ok()?.to_bits() as u64;
+    let local = (0xfe80 << 112) | u128::from(guid | 2 << 56);
+    Some(Ipv6Addr::from_bits(local).into())
+}
+
+/// Another interface of IPoIB on the same port and in the same partition that has an address.
+fn sibling<'a>(facts: &'a Facts, interface: &Interface, ip: IpAddr) -> Option<&'a Link> {
+    let place = |i: &Interface| (i.device.clone(), i.port, i.pkey & 0x7fff);
+    let others = facts.interfaces.iter().filter(|i| i.name != interface.name);
+    let mut links = others
+        .filter(|other| place(other) == place(interface))
+        .filter_map(|other| facts.link(&other.name));
+    links.find(|link| link.addresses.iter().any(|a| a.ip == ip))
+}
+
+/// Addresses that duplicate address detection has found elsewhere: with siblings on this host, before others are suspected.
+fn check_duplicate(facts: &Facts, interface: &Interface, link: &Link, out: &mut Out<'_>) {
     let name = &link.name;
-    if let Some(address) = link.addresses.iter().find(|address| address.duplicate) {
+    let Some(address) = link.addresses.iter().find(|address| address.duplicate) else {
+        return;
+    };
+    let (ip, prefix) = (address.ip, address.prefix);
+    let how = "duplicate address detection has set the flag dadfailed";
+    let delete = format!("ip addr del {ip}/{prefix} dev {name}");
+    let sibling = sibling(facts, interface, ip);
+    // Nobody else on the fabric has the port's GUID.
+    let is_of_port = from_guid(interface) == Some(ip);
+    if is_of_port || (sibling.is_some() && is_link_local(ip)) {
+        let other = sibling.map_or(
+            "another interface on its port, maybe in another network namespace,".into(),
+            |other| format!("{}, on the same port,", other.name),
+        );
+        let how = if is_of_port {
+            format!("{how}, and the address is made from the port's GUID")
+        } else {
+            how.to_owned()
+        };
         out.add(
             Severity::Broken,
             "duplicate-address",
-            format!("Another host has the address {}.", address.ip),
-            "duplicate address detection has set the flag dadfailed",
-            by_hand(format!(
-                "ip addr del {}/{} dev {name}",
-                address.ip, address.prefix
-            )),
+            format!("IPv6 has no link-local address on {name}: {other} has {ip}, too."),
+            how,
+            format!("sysctl -w net/ipv6/conf/{name}/addr_gen_mode=3 && {delete}"),
         );
+        return;
     }
+    let who = sibling.map_or("Another host".into(), |other| {
+        format!(
+            "{}, another interface of this host in the partition,",
+            other.name
+        )
+    });
+    out.add(
+        Severity::Broken,
+        "duplicate-address",
+        format!("{who} has the address {ip}."),
+        how,
+        by_hand(delete),
+    );
+}
+
+fn check_addresses(facts: &Facts, interface: &Interface, link: &Link, out: &mut Out<'_>) {
+    let name = &link.name;
+    check_duplicate(facts, interface, link, out);
     let mut others = link.addresses.iter().filter(|a| !is_link_local(a.ip));
     // A parent may have them on its children only.
     let is_parent = facts.links.iter().any(|l| l.below == Some(link.index));
-    if others.next().is_none() && !link.enslaved && !is_parent {
+    if others.next().is_none() && link.master.is_none() && !is_parent {
         out.add(
             Severity::Warning,
             "no-address",
@@ -127,28 +179,43 @@ fn check_addresses(facts: &Facts, link: &Link, out: &mut Out<'_>) {
             by_hand(format!("ip addr add ADDRESS/PREFIX dev {name}")),
         );
     }
-    for other in facts.links.iter().filter(|l| l.up && l.index != link.index) {
-        let twice = |address: &&Address| {
-            let network = network(address);
-            network.is_some() && other.addresses.iter().any(|a| self::network(a) == network)
-        };
-        if let Some(address) = link.addresses.iter().find(twice) {
-            out.add(
-                Severity::Warning,
-                "shared-network",
-                format!(
-                    "{name} and {} are in the same IP network, and packets for it leave by one of them only.",
-                    other.name
-                ),
-                format!("both have an address in {}/{}", address.ip, address.prefix),
-                // Either address may be the wrong one.
-                by_hand(format!(
-                    "ip addr del {}/{} dev {name}",
-                    address.ip, address.prefix
-                )),
-            );
-        }
+    // Of two interfaces of IPoIB, the first one has the finding.
+    let before = facts.interfaces.iter().take_while(|i| i.name != *name);
+    let before: Vec<&str> = before.map(|i| i.name.as_str()).collect();
+    let others = facts.links.iter().filter(|l| l.up && l.index != link.index);
+    for other in others.filter(|other| !before.contains(&other.name.as_str())) {
+        check_shared(link, other, out);
     }
+}
+
+/// An IP network that another interface is in, too.
+fn check_shared(link: &Link, other: &Link, out: &mut Out<'_>) {
+    let pairs = link
+        .addresses
+        .iter()
+        .flat_map(|a| other.addresses.iter().map(move |b| (a, b)));
+    let mut pairs = pairs.filter_map(|(a, b)| Some((a, b, network(a)?)));
+    let Some((own, others, (net, prefix))) = pairs.find(|(_, b, net)| network(b) == Some(*net))
+    else {
+        return;
+    };
+    out.add(
+        Severity::Warning,
+        "shared-network",
+        format!(
+            "{} and {} are in the same IP network, and packets for it leave by one of them only.",
+            link.name, other.name
+        ),
+        format!(
+            "{} and {} are addresses in {net}/{prefix}",
+            own.ip, others.ip
+        ),
+        // Either address may be the wrong one.
+        by_hand(format!(
+            "ip addr del {}/{prefix} dev {} # or: ip addr del {}/{prefix} dev {}",
+            own.ip, link.name, others.ip, other.name
+        )),
+    );
 }
 
 /// Settings of the host that hide it from its peers.
@@ -201,7 +268,7 @@ fn check_flux(facts: &Facts, interface: &Interface, link: &Link, out: &mut Out<'
         is_zero(arp_ignore(name)) && is_zero(arp_filter(name))
     };
     // A part of a bond or of a VRF answers as that does.
-    let answers = |link: &Link| link.up && link.arp && !link.enslaved && is_zero(&link.name);
+    let answers = |link: &Link| link.up && link.arp && link.master.is_none() && is_zero(&link.name);
     let has_ipv4 = |link: &Link| link.up && link.addresses.iter().any(|a| a.ip.is_ipv4());
     let place = |i: &Interface| (i.device.clone(), i.port, i.pkey & 0x7fff);
     let behind = facts.interfaces.iter();
@@ -322,7 +389,7 @@ pub(super) mod tests {
             |f| f.links[2].up = false,
             |f| drop(f.sysctls.insert(super::arp_ignore("all"), "1".into())),
             |f| drop(f.sysctls.insert(super::arp_filter("all"), "1".into())),
-            |f| f.links.iter_mut().for_each(|link| link.enslaved = true),
+            |f| f.links.iter_mut().for_each(|link| link.master = Some(77)),
             |f| {
                 for name in ["ib0", "ib1"] {
                     f.sysctls.insert(super::arp_ignore(name), "1".into());
@@ -369,11 +436,97 @@ pub(super) mod tests {
         }
     }
 
+    /// The address of a sibling is not that of another host, and what would end it is no command for anybody.
+    #[test]
+    fn siblings_have_duplicates_of_their_own() {
+        let duplicate = |facts: &mut Facts, index: usize, ip: &str, duplicate| {
+            let mut address = facts.links[0].addresses[0].clone();
+            (address.ip, address.prefix) = (ip.parse().expect("one"), 64);
+            address.duplicate = duplicate;
+            facts.links[index].addresses.push(address);
+        };
+        // The GUID is 1, and that of an address has the bit that says so.
+        let own = "fe80::200:0:0:1";
+        for (ip, first, what, fix) in [
+            (
+                own,
+                true,
+                "ib1, on the same port, has",
+                "sysctl -w net/ipv6/conf/ib0/addr_gen_mode=3 && ip addr del fe80::200:0:0:1/64 dev ib0",
+            ),
+            (
+                own,
+                false,
+                "maybe in another network namespace",
+                "sysctl -w net/ipv6/conf/ib0/addr_gen_mode=3 && ip addr del fe80::200:0:0:1/64 dev ib0",
+            ),
+            (
+                "fe80::77",
+                true,
+                "ib1, on the same port, has",
+                "sysctl -w net/ipv6/conf/ib0/addr_gen_mode=3 && ip addr del fe80::77/64 dev ib0",
+            ),
+            (
+                "fe80::77",
+                false,
+                "Another host has the address",
+                "ip addr del fe80::77/64 dev ib0",
+            ),
+            (
+                "fd00::1",
+                true,
+                "ib1, another interface of this host",
+                "ip addr del fd00::1/64 dev ib0",
+            ),
+            (
+                "fd00::1",
+                false,
+                "Another host has the address",
+                "ip addr del fd00::1/64 dev ib0",
+            ),
+        ] {
+            let mut facts = healthy(false);
+            second(&mut facts);
+            facts.interfaces[0].mode = facts.interfaces[1].mode.clone();
+            facts.interfaces[0].tables.clear();
+            duplicate(&mut facts, 1, ip, true);
+            if first {
+                duplicate(&mut facts, 2, ip, false);
+            }
+            let found = judge(&facts);
+            assert_eq!(found.len(), 1, "{found:#?}");
+            assert!(found[0].what.contains(what), "{ip}: {found:#?}");
+            assert_eq!(
+                (&*found[0].fix, found[0].safe),
+                (fix, fix.starts_with("sysctl"))
+            );
+        }
+    }
+
+    #[test]
+    fn a_shared_network_is_named_once() {
+        let mut facts = healthy(false);
+        second(&mut facts);
+        facts.interfaces[1].mode = facts.interfaces[0].mode.clone();
+        facts.links[2].addresses[0].ip = "10.1.0.77".parse().expect("one");
+        let found = judge(&facts);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert_eq!(
+            found[0].how,
+            "10.1.0.1 and 10.1.0.77 are addresses in 10.1.0.0/24"
+        );
+        assert_eq!(
+            found[0].fix,
+            "ip addr del 10.1.0.1/24 dev ib0 # or: ip addr del 10.1.0.77/24 dev ib1"
+        );
+        assert!(!found[0].safe);
+    }
+
     #[test]
     fn a_part_of_a_bond_needs_no_address() {
         let mut facts = healthy(false);
         facts.links[1].addresses.clear();
-        facts.links[1].enslaved = true;
+        facts.links[1].master = Some(77);
         assert_eq!(judge(&facts), []);
     }
 

@@ -193,10 +193,13 @@ fn check_connections(facts: &Facts, interface: &Interface, out: &mut Out<'_>) {
                     "device-connections-full",
                     format!("The RDMA device has all {taken} connections that it may have."),
                     "connections has reached limit in device in debugfs",
-                    format!(
-                        "echo {} >/sys/module/ipoib_rs/parameters/rc_max_device_connections",
-                        limit * 2
-                    ),
+                    // The parameter takes no more than 65536.
+                    match limit.saturating_mul(2).min(65536) {
+                        more if more > limit => format!(
+                            "echo {more} >/sys/module/ipoib_rs/parameters/rc_max_device_connections"
+                        ),
+                        _ => String::new(),
+                    },
                 );
             }
         }
@@ -212,7 +215,12 @@ fn check_connections(facts: &Facts, interface: &Interface, out: &mut Out<'_>) {
             "connections-full",
             format!("All {up} connections of the interface are in use, and some were ended to make room."),
             format!("rc_max_connections is {up}, and rc_evicted is not 0"),
-            format!("sysctl -w {}=64", interface.sysctl("rc_max_connections")),
+            // The variable takes no more.
+            if up < 64 {
+                format!("sysctl -w {}=64", interface.sysctl("rc_max_connections"))
+            } else {
+                String::new()
+            },
         );
     }
     let is_known = |n: &&Neighbour| !n.is_lost() && !n.is_stale() && !n.gid.is_empty();
@@ -407,6 +415,33 @@ pub(super) mod tests {
             assert_eq!(found[0].cause, "senders-full");
             assert!(found[0].fix.ends_with(fix) && found[0].fix.is_empty() == fix.is_empty());
         }
+    }
+
+    /// What is at its limit cannot be given more.
+    #[test]
+    fn no_command_asks_for_more_than_there_can_be() {
+        for (limit, fix) in [("1", "echo 2 >"), ("40000", "echo 65536 >"), ("65536", "")] {
+            let mut facts = healthy(true);
+            let rows = facts.interfaces[0].tables.get_mut("device");
+            let row = &mut rows.expect("a table")[0];
+            row.set("limit", limit);
+            row.set("connections", limit);
+            let found = super::super::judge(&facts);
+            assert_eq!(found[0].cause, "device-connections-full");
+            assert!(found[0].fix.starts_with(fix) && found[0].fix.is_empty() == fix.is_empty());
+        }
+        let mut facts = healthy(true);
+        for n in 0..63 {
+            let gid = format!("fe80::b:{n:x}");
+            add(
+                &mut facts,
+                "connections",
+                &[("gid", &gid), ("qpn", "0x000012"), ("state", "up")],
+            );
+        }
+        facts.interfaces[0].counters.insert("rc_evicted".into(), 4);
+        let found = super::super::judge(&facts);
+        assert_eq!((found[0].cause, &*found[0].fix), ("connections-full", ""));
     }
 
     #[test]

@@ -2,12 +2,9 @@
 
 //! The port of an interface: Ethernet and GIDs under RoCE, the subnet manager of InfiniBand, partitions.
 
-use super::{Out, Severity, by_hand};
-use crate::facts::{Facts, Interface, Link, Neighbour, Port};
+use super::{Out, Severity, by_hand, ethernet};
+use crate::facts::{Facts, Interface, Link, Port};
 use std::net::Ipv6Addr;
-
-/// The UDP port of RoCEv2.
-const ROCE: &str = "4791";
 
 pub(super) fn check(facts: &Facts, interface: &Interface, link: &Link, out: &mut Out<'_>) {
     let Some(port) = facts.port_of(interface) else {
@@ -17,10 +14,10 @@ pub(super) fn check(facts: &Facts, interface: &Interface, link: &Link, out: &mut
     if port.is_roce() {
         let ethernet = facts.ethernet_of(link);
         if let Some(ethernet) = ethernet {
-            check_ethernet(facts, link, ethernet, out);
+            ethernet::check(facts, interface, link, ethernet, out);
             // Hardware passes its frames by the host's network stack.
             if port.software {
-                check_stack(facts, interface, ethernet, out);
+                ethernet::check_stack(facts, interface, ethernet, out);
             }
         }
         check_gids(interface, port, ethernet, out);
@@ -43,103 +40,6 @@ fn check_elsewhere(interface: &Interface, link: &Link, out: &mut Out<'_>) {
             "The interface has no carrier, and its port cannot be seen from this network namespace: run ipoibctl where its RDMA device is.",
             format!("there is no RDMA device {} here", interface.device),
             "",
-        );
-    }
-}
-
-fn check_ethernet(facts: &Facts, link: &Link, ethernet: &Link, out: &mut Out<'_>) {
-    let name = &ethernet.name;
-    if !ethernet.up {
-        out.add(
-            Severity::Broken,
-            "ethernet-down",
-            format!("{name}, the Ethernet interface under it, is down."),
-            format!("{name} does not have the flag UP"),
-            format!("ip link set {name} up"),
-        );
-    }
-    if !ethernet.carrier {
-        out.add(
-            Severity::Broken,
-            "no-cable",
-            format!("{name}, the Ethernet interface under it, has no carrier: check the cable and its other end."),
-            format!("the carrier of {name} is 0"),
-            "",
-        );
-    }
-    let variable = format!("net/ipv6/conf/{name}/disable_ipv6");
-    if facts.sysctl(&variable) == Some("1") {
-        out.add(
-            Severity::Broken,
-            "ethernet-ipv6-off",
-            format!("IPv6 is disabled on {name}, where RoCE needs it for multicast groups."),
-            format!("/proc/sys/{variable} is 1"),
-            format!("sysctl -w {variable}=0"),
-        );
-    }
-    if facts.without_ipv6 {
-        out.add(
-            Severity::Broken,
-            "ethernet-ipv6-off",
-            "The kernel does without IPv6, which RoCE needs for multicast groups: boot it without ipv6.disable=1.",
-            "/sys/module/ipv6/parameters/disable is 1",
-            "",
-        );
-    }
-    if link.mtu < 1280 && ethernet.mtu < 2128 {
-        out.add(
-            Severity::Warning,
-            "ethernet-mtu",
-            format!(
-                "The MTU of {name} leaves {} bytes for IP packets, and IPv6 needs 1280.",
-                link.mtu
-            ),
-            format!(
-                "the MTU of {name} is {}; an IB MTU of 2048 needs 2128",
-                ethernet.mtu
-            ),
-            format!("ip link set {name} mtu 4200"),
-        );
-    }
-}
-
-/// Rules of the network stack that frames of soft-RoCE run into.
-fn check_stack(facts: &Facts, interface: &Interface, ethernet: &Link, out: &mut Out<'_>) {
-    let name = &ethernet.name;
-    let rules = &facts.filter;
-    let accept = by_hand("nft insert rule inet TABLE CHAIN udp dport 4791 accept");
-    let drops = |rule: &&String| {
-        let refused = ["drop", "reject", "DROP", "REJECT"];
-        rule.contains(ROCE) && refused.iter().any(|verdict| rule.contains(verdict))
-    };
-    let closed = |rule: &&String| {
-        (rule.contains("hook input") && rule.contains("policy drop"))
-            || rule.starts_with(":INPUT DROP")
-    };
-    // Rules may let it in by other words than the port, unless nobody answers.
-    let silent = interface.neighbours.iter().any(Neighbour::is_lost);
-    let by_default = rules
-        .iter()
-        .find(closed)
-        .filter(|_| silent && !rules.iter().any(|rule| rule.contains(ROCE)));
-    if let Some(rule) = rules.iter().find(drops).or(by_default) {
-        out.add(
-            Severity::Broken,
-            "firewall",
-            "The packet filter drops UDP port 4791, which RoCEv2 uses.",
-            format!("it has the line: {rule}"),
-            accept,
-        );
-    }
-    if ethernet.qdisc == "netem" {
-        out.add(
-            Severity::Warning,
-            "netem",
-            format!(
-                "{name} has the queueing discipline netem, which delays, loses or reorders packets for tests."
-            ),
-            format!("tc qdisc show dev {name}"),
-            format!("tc qdisc del dev {name} root"),
         );
     }
 }
@@ -181,7 +81,7 @@ fn check_gid_addresses(facts: &Facts, port: &Port, ethernet: &Link, out: &mut Ou
     let candidates: Vec<_> = port
         .gids
         .iter()
-        .filter(|gid| gid.kind == "RoCE v2" && (ethernet.enslaved || gid.netdev == *name))
+        .filter(|gid| gid.kind == "RoCE v2" && (ethernet.master.is_some() || gid.netdev == *name))
         .filter_map(|gid| Some((gid.gid.parse::<Ipv6Addr>().ok()?, facts.link(&gid.netdev)?)))
         .filter(|(gid, _)| gid.to_ipv4_mapped().is_none())
         .collect();
@@ -316,13 +216,8 @@ fn check_carrier(interface: &Interface, link: &Link, port: &Port, out: &mut Out<
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::judge;
-    use super::super::tests::{Case, child, healthy, names, neighbour};
+    use super::super::tests::{Case, child, healthy, names};
     use crate::facts::Facts;
-
-    fn filtered(facts: &mut Facts, rule: &str, neighbour_state: &str) {
-        facts.filter = vec![rule.into()];
-        neighbour(facts, |n| n.state = neighbour_state.into());
-    }
 
     /// A port that is not Active leaves no carrier.
     fn without_carrier(facts: &mut Facts, physical: &str, state: &str) {
@@ -332,27 +227,6 @@ pub(super) mod tests {
     }
 
     pub(in super::super) const ROCE: &[Case] = &[
-        ("ethernet-down", |f| f.links[0].up = false),
-        ("no-cable", |f| f.links[0].carrier = false),
-        ("ethernet-ipv6-off", |f| {
-            f.sysctls
-                .insert("net/ipv6/conf/eth0/disable_ipv6".into(), "1".into());
-        }),
-        ("ethernet-ipv6-off", |f| f.without_ipv6 = true),
-        ("ethernet-mtu", |f| {
-            (f.links[0].mtu, f.links[1].mtu) = (1500, 1020)
-        }),
-        ("firewall", |f| {
-            f.filter = vec!["udp dport 4791 drop".into()]
-        }),
-        ("firewall", |f| {
-            let rule = "type filter hook input priority filter; policy drop;";
-            filtered(f, rule, "failed");
-        }),
-        ("firewall", |f| {
-            filtered(f, ":INPUT DROP [7:420]", "incomplete")
-        }),
-        ("netem", |f| f.links[0].qdisc = "netem".into()),
         ("no-roce-gid", |f| {
             f.ports[0].gids[0].kind = "IB/RoCE v1".into()
         }),
@@ -443,34 +317,5 @@ pub(super) mod tests {
         facts.ports[0].gids[0].kind = "IB/RoCE v1".into();
         let found = judge(&facts);
         assert_eq!((found[0].cause, &*found[0].fix), ("no-roce-gid", ""));
-    }
-
-    /// A dot in a name is no separator for sysctl.
-    #[test]
-    fn a_vlan_has_a_dot() {
-        let mut facts = healthy(true);
-        facts.links[0].name = "eth0.5".into();
-        let variable = "net/ipv6/conf/eth0.5/disable_ipv6";
-        facts.sysctls.insert(variable.into(), "1".into());
-        assert_eq!(judge(&facts)[0].fix, format!("sysctl -w {variable}=0"));
-    }
-
-    #[test]
-    fn a_filter_that_accepts_is_no_cause() {
-        let mut facts = healthy(true);
-        facts.filter = vec!["udp dport 4791 accept".into(), "tcp dport 22 drop".into()];
-        assert_eq!(judge(&facts), []);
-        // It may well accept by address or interface.
-        facts.filter = vec!["type filter hook input priority 0; policy drop;".into()];
-        assert_eq!(judge(&facts), []);
-    }
-
-    #[test]
-    fn hardware_does_not_pass_the_stack() {
-        let mut facts = healthy(true);
-        facts.ports[0].software = false;
-        facts.filter = vec!["udp dport 4791 drop".into()];
-        facts.links[0].qdisc = "netem".into();
-        assert_eq!(judge(&facts), []);
     }
 }

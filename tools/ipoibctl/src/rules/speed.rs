@@ -9,6 +9,10 @@ use crate::facts::{Facts, Interface, Link};
 const BUFFER: u64 = 1 << 20;
 /// Rings below this overflow while a CPU is busy.
 const RING: u32 = 256;
+/// Frames out of order that are no sign of a fabric which reorders.
+const FEW: u64 = 20;
+/// The flag of an address that wants numbers.
+const WANTS_NUMBERS: u8 = 0x20;
 
 /// A variable of the interface that costs speed at a value.
 struct Variable {
@@ -69,6 +73,7 @@ pub(super) fn check(facts: &Facts, interface: &Interface, link: &Link, out: &mut
     let name = &link.name;
     if interface.ours {
         check_window(facts, interface, out);
+        check_segments(facts, interface, out);
         check_rings(interface, link, out);
         for variable in VARIABLES {
             let path = interface.sysctl(variable.name);
@@ -144,11 +149,47 @@ fn check_window(facts: &Facts, interface: &Interface, out: &mut Out<'_>) {
     }
 }
 
+/// Segments that the device makes carry no numbers, so that no receiver puts them in order.
+fn check_segments(facts: &Facts, interface: &Interface, out: &mut Out<'_>) {
+    let large = interface.counter("tx_large");
+    let helps = interface
+        .neighbours
+        .iter()
+        .any(|n| n.flags & WANTS_NUMBERS != 0);
+    if !interface.tso || interface.mode != "datagram" || large == 0 || !helps {
+        return;
+    }
+    // Peers number their frames, or TCP has learnt it.
+    let late = interface.counter("rx_seq_reordered");
+    let frames = interface.counter("rx_frames");
+    let seen = if late >= FEW && late.saturating_mul(1000) >= frames {
+        format!("rx_seq_reordered is {late}")
+    } else if facts.tcp_reordered >= FEW {
+        format!(
+            "TCP has seen {} reordered segments (TCPSACKReorder and the like of nstat)",
+            facts.tcp_reordered
+        )
+    } else {
+        return;
+    };
+    out.add(
+        Severity::Warning,
+        "lso-unordered",
+        "The fabric reorders frames, and the segments that the device makes of large packets carry no numbers to be put in order by.",
+        format!("tcp-segmentation-offload is on, tx_large is {large}, and {seen}"),
+        format!("ethtool -K {} tso off", interface.name),
+    );
+}
+
 fn check_rings(interface: &Interface, link: &Link, out: &mut Out<'_>) {
     let Some(ring) = interface.ring else {
         return;
     };
-    let (rx, tx) = (RING.min(ring.rx_max), RING.min(ring.tx_max));
+    // Sizes are powers of two, and a device's maximum need not be one.
+    let [rx, tx] = [ring.rx_max, ring.tx_max].map(|max| match max {
+        0 => RING,
+        max => RING.min(1 << max.ilog2()),
+    });
     if ring.rx < rx || ring.tx < tx {
         out.add(
             Severity::Hint,
@@ -262,6 +303,10 @@ pub(super) mod tests {
         ("window-small", |f| {
             f.interfaces[0].counters.insert("rx_seq_moved".into(), 200);
         }),
+        ("lso-unordered", |f| {
+            segments(f);
+            f.tcp_reordered = 50;
+        }),
         ("small-rings", |f| {
             f.interfaces[0].ring.as_mut().expect("a ring").rx = 64
         }),
@@ -284,6 +329,65 @@ pub(super) mod tests {
         ("no-path-mtu", |f| set(f, "net/ipv4/ip_no_pmtu_disc", "1")),
         ("small-budget", |f| set(f, "net/ipoib/ib0/napi_budget", "1")),
     ];
+
+    /// An interface whose device makes segments.
+    fn segments(facts: &mut Facts) {
+        let interface = &mut facts.interfaces[0];
+        (interface.mode, interface.tso) = ("datagram".into(), true);
+        interface.tables.insert("connections".into(), Vec::new());
+        interface.counters.insert("tx_large".into(), 9);
+    }
+
+    #[test]
+    fn segments_of_a_device_matter_on_a_fabric_that_reorders() {
+        let cause = |change: &dyn Fn(&mut Facts)| {
+            let mut facts = healthy(false);
+            segments(&mut facts);
+            facts.interfaces[0]
+                .counters
+                .insert("rx_seq_reordered".into(), 30);
+            change(&mut facts);
+            let found = super::super::judge(&facts);
+            found.first().map(|f| (f.cause, f.fix.clone()))
+        };
+        assert_eq!(
+            cause(&|_| ()),
+            Some(("lso-unordered", "ethtool -K ib0 tso off".into()))
+        );
+        for (counter, value) in [
+            ("tx_large", 0),
+            ("rx_seq_reordered", 19),
+            ("rx_frames", 1_000_000),
+        ] {
+            let change = |f: &mut Facts| {
+                f.interfaces[0].counters.insert(counter.into(), value);
+            };
+            assert_eq!(cause(&change), None, "{counter}");
+        }
+        assert_eq!(cause(&|f| f.interfaces[0].tso = false), None);
+        assert_eq!(cause(&|f| f.interfaces[0].mode = "connected".into()), None);
+        // The peer has another driver.
+        assert_eq!(cause(&|f| f.interfaces[0].neighbours[0].flags = 0x80), None);
+        // Without numbers, that is the cause.
+        let found = cause(&|f| set(f, "net/ipoib/ib0/extensions", "0"));
+        assert_eq!(found.map(|(cause, _)| cause), Some("extensions-off"));
+    }
+
+    #[test]
+    fn rings_are_powers_of_two() {
+        for (max, rx, fix) in [
+            (2048, 64, "ethtool -G ib0 rx 256 tx 512"),
+            (200, 64, "ethtool -G ib0 rx 128 tx 512"),
+            (200, 128, ""),
+            (64, 64, ""),
+        ] {
+            let mut facts = healthy(true);
+            let ring = facts.interfaces[0].ring.as_mut().expect("a ring");
+            (ring.rx, ring.rx_max) = (rx, max);
+            let found = super::super::judge(&facts);
+            assert_eq!(found.first().map_or("", |f| &f.fix), fix, "{max}");
+        }
+    }
 
     /// Each variable of the interface at a value that costs speed.
     pub(in super::super) fn variables() -> impl Iterator<Item = (&'static str, String)> {
