@@ -12,7 +12,7 @@ mod packet;
 mod tests;
 mod walk;
 
-pub(crate) use packet::{Packet, Way};
+pub(crate) use packet::{Kind, Packet, Way};
 pub(crate) use walk::{Answer, Culprit};
 
 use std::collections::BTreeMap;
@@ -70,6 +70,8 @@ enum Key {
     Status,
     Direction,
     Mark,
+    HopLimit,
+    IcmpType,
     PacketType,
     SourceType,
     DestinationType,

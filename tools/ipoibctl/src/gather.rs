@@ -130,7 +130,9 @@ pub(crate) fn facts(whole: bool) -> anyhow::Result<Facts> {
         thread::sleep(ANSWER);
         neighbours(&mut facts);
     }
-    if whole && facts.ports.iter().any(|p| p.is_roce() && p.software) {
+    let is_lost = |i: &Interface| i.neighbours.iter().any(|n| n.is_lost() && n.ip.is_ipv6());
+    let passes = |port: &Port| port.is_roce() && port.software;
+    if whole && (facts.ports.iter().any(passes) || facts.interfaces.iter().any(is_lost)) {
         facts.filter = filter();
     }
     Ok(facts)

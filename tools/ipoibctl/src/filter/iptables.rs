@@ -124,8 +124,8 @@ impl<'a> Reader<'a> {
         match self.next() {
             // Its arguments only describe the rule.
             "comment" => {}
-            "rt" | "frag" | "hbh" | "dst" | "mh" | "ah" | "esp" | "icmp" | "icmp6" | "tcp"
-            | "sctp" | "dccp" => {
+            "rt" | "frag" | "hbh" | "dst" | "mh" | "ah" | "esp" | "icmp" | "tcp" | "sctp"
+            | "dccp" => {
                 self.terms.push(Term::Never);
             }
             // Peers are on the link, so that there is a way back: what is inverted finds those without.
@@ -187,6 +187,8 @@ impl<'a> Reader<'a> {
                 "-o" | "--out-interface" => self.interface(Key::Out, not),
                 "--dport" | "--dports" | "--destination-port" => self.test(Key::Port, not, ':'),
                 "--sport" | "--sports" | "--source-port" => self.test(Key::SourcePort, not, ':'),
+                "--icmpv6-type" => self.test(Key::IcmpType, not, '-'),
+                "--hl-eq" => self.test(Key::HopLimit, not, '-'),
                 "--ctstate" | "--state" => self.test(Key::State, not, '-'),
                 "--ctstatus" => self.test(Key::Status, not, '-'),
                 "--dst-type" => self.test(Key::DestinationType, not, '-'),

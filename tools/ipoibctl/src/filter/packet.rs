@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A packet of RoCEv2: what is known about it.
+//! A packet of RoCEv2, or of neighbour discovery, which its addresses need: what is known about it.
 
 use super::{Family, Hook, Key, Value};
 use std::net::IpAddr;
@@ -10,9 +10,25 @@ const PORT: u128 = 4791;
 /// The UDP ports that it is sent from.
 const PORTS: (u128, u128) = (0xc000, 0xffff);
 const UDP: u128 = 17;
+const ICMPV6: u128 = 58;
 const LINK_LOCAL: (u128, u128) = (0xfe80 << 112, (0xfec0 << 112) - 1);
 /// The groups of IPoIB on RoCEv2: ff12:401b:… and ff12:601b:….
 const GROUPS: (u128, u128) = (0xff12_401b << 96, (0xff12_601c << 96) - 1);
+
+/// The groups that are asked for an address (RFC 4291, section 2.7.1).
+const ASKED: (u128, u128) = {
+    let first = (0xff02 << 112) | (0x1_ff00_0000);
+    (first, first | 0xff_ffff)
+};
+
+/// Use of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Roce,
+    /// A neighbour solicitation, and the advertisement that answers it.
+    Solicitation,
+    Advertisement,
+}
 
 /// Direction of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,9 +37,10 @@ pub(crate) enum Way {
     Out,
 }
 
-/// A packet of RoCEv2 to or from a host.
+/// A packet to or from a host.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Packet<'a> {
+    pub(crate) kind: Kind,
     pub(crate) way: Way,
     pub(crate) multicast: bool,
     /// The host's address.
@@ -161,10 +178,41 @@ impl Packet<'_> {
     }
 
     fn group(&self) -> Fact<'static> {
-        if self.version() == 6 {
+        if self.kind != Kind::Roce {
+            Fact::Number(ASKED.0, ASKED.1)
+        } else if self.version() == 6 {
             Fact::Number(GROUPS.0, GROUPS.1)
         } else {
             Fact::Unknown
+        }
+    }
+
+    /// What is in the header behind that of IP.
+    fn inner(&self, key: Key) -> Fact<'static> {
+        match (key, self.kind) {
+            (Key::Protocol, Kind::Roce) => Fact::Names(&["udp"], Some(UDP)),
+            (Key::Protocol, _) => Fact::Names(&["ipv6-icmp", "icmpv6"], Some(ICMPV6)),
+            (Key::SourcePort, Kind::Roce) => Fact::Number(PORTS.0, PORTS.1),
+            (Key::Port, Kind::Roce) => Fact::Number(PORT, PORT),
+            (Key::IcmpType, Kind::Solicitation) => Fact::Names(
+                &[
+                    "nd-neighbor-solicit",
+                    "neighbour-solicitation",
+                    "neighbor-solicitation",
+                ],
+                Some(135),
+            ),
+            (Key::IcmpType, Kind::Advertisement) => Fact::Names(
+                &[
+                    "nd-neighbor-advert",
+                    "neighbour-advertisement",
+                    "neighbor-advertisement",
+                ],
+                Some(136),
+            ),
+            (Key::HopLimit, Kind::Roce) => Fact::Unknown,
+            (Key::HopLimit, _) => Fact::Number(255, 255),
+            _ => Fact::Names(&[], None),
         }
     }
 
@@ -190,9 +238,9 @@ impl Packet<'_> {
             Key::Version => Fact::Names(&["ipv6"], Some(10)),
             Key::EtherType if self.version() == 4 => Fact::Names(&["ip"], Some(0x800)),
             Key::EtherType => Fact::Names(&["ip6"], Some(0x86dd)),
-            Key::Protocol => Fact::Names(&["udp"], Some(UDP)),
-            Key::SourcePort => Fact::Number(PORTS.0, PORTS.1),
-            Key::Port => Fact::Number(PORT, PORT),
+            Key::Protocol | Key::SourcePort | Key::Port | Key::IcmpType | Key::HopLimit => {
+                self.inner(key)
+            }
             Key::Source if is_in => self.peer(),
             Key::Source => self.own_address(),
             Key::Destination if self.multicast => self.group(),
@@ -201,6 +249,8 @@ impl Packet<'_> {
             // Each way has a flow of its own, whose other direction nobody uses: it stays new.
             Key::State if changed.early => Fact::Names(&["invalid"], None),
             Key::Direction if changed.early => Fact::Names(&[], None),
+            // Neighbour discovery is not tracked.
+            Key::State if self.kind != Kind::Roce => Fact::Names(&["untracked"], None),
             Key::State if changed.perhaps_untracked => Fact::OneOf(&["new", "untracked"]),
             Key::State if changed.untracked => Fact::Names(&["untracked"], None),
             Key::State => Fact::Names(&["new"], None),

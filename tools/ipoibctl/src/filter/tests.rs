@@ -2,7 +2,7 @@
 
 //! Rules as the programs of distributions write them, and each part of a rule by itself.
 
-use super::{Answer, Packet, Rules, Way};
+use super::{Answer, Kind, Packet, Rules, Way};
 
 const GID: &str = "fe80::5054:ff:fe00:1";
 
@@ -13,6 +13,7 @@ fn incoming(nft: &str, ip6tables: &str) -> [&'static str; 2] {
 
 fn answer(rules: &Rules, way: Way, multicast: bool, own: &str) -> &'static str {
     let packet = Packet {
+        kind: Kind::Roce,
         way,
         multicast,
         own: own.parse().expect("an address"),
@@ -171,6 +172,69 @@ fn each_part_of_a_rule() {
     ] {
         assert_eq!(incoming(&input(rules), ""), expected, "{rules}");
     }
+}
+
+/// What becomes of neighbour discovery: of a question, and of an answer.
+fn discovery(nft: &str, ip6tables: &str) -> [&'static str; 2] {
+    let rules = Rules::read(nft, "", ip6tables);
+    let kinds = [(Kind::Solicitation, true), (Kind::Advertisement, false)];
+    kinds.map(|(kind, multicast)| {
+        let packet = Packet {
+            kind,
+            way: Way::In,
+            multicast,
+            own: GID.parse().expect("an address"),
+            interface: "eth0",
+            master: None,
+            bridge: false,
+        };
+        match rules.judge(&packet) {
+            Answer::Passes => "passes",
+            Answer::Unknown(_) => "unknown",
+            Answer::Dropped(_) => "dropped",
+        }
+    })
+}
+
+#[test]
+fn neighbour_discovery_is_no_udp() {
+    for (rules, expected) in [
+        ("udp dport 4791 accept\ndrop", DROP),
+        ("th dport 4791 drop", PASS),
+        (
+            "icmpv6 type nd-neighbor-solicit accept\ndrop",
+            ["passes", "dropped"],
+        ),
+        (
+            "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept\ndrop",
+            PASS,
+        ),
+        ("icmpv6 type 135-136 accept\ndrop", PASS),
+        ("icmpv6 type echo-request accept\ndrop", DROP),
+        ("ip6 nexthdr ipv6-icmp accept\ndrop", PASS),
+        ("meta l4proto ipv6-icmp accept\ndrop", PASS),
+        ("meta l4proto 58 ip6 hoplimit 255 accept\ndrop", PASS),
+        ("icmp type echo-request accept\ndrop", DROP),
+        ("ct state new accept\ndrop", DROP),
+        ("ct state established,related,untracked accept\ndrop", PASS),
+        ("ct state invalid drop", PASS),
+        ("ip6 daddr ff02::/16 accept\ndrop", ["passes", "dropped"]),
+        (
+            "icmpv6 type vmap { nd-neighbor-solicit : accept, nd-neighbor-advert : drop }",
+            ["passes", "dropped"],
+        ),
+    ] {
+        assert_eq!(discovery(&input(rules), ""), expected, "{rules}");
+    }
+    assert_eq!(discovery(&FIREWALLD.replace("PORT", ""), ""), PASS);
+    assert_eq!(discovery("", IP6TABLES), PASS);
+    let solicited = "-A ufw6-before-input -p ipv6-icmp -m icmp6 --icmpv6-type 135 -m hl --hl-eq 255 -j ACCEPT\nCOMMIT";
+    let ufw = UFW.replace("USER", "").replace("COMMIT", solicited);
+    assert_eq!(discovery("", &ufw), PASS);
+    assert_eq!(
+        discovery("", &UFW.replace("USER", "")),
+        ["dropped", "passes"]
+    );
 }
 
 /// The last rule has no end of a line behind it, and a listing may be cut.
@@ -544,6 +608,7 @@ fn each_hook_that_packets_pass() {
 fn the_rule_that_drops_is_named() {
     let rules = Rules::read(&FIREWALLD.replace("PORT", ""), "", "");
     let packet = Packet {
+        kind: Kind::Roce,
         way: Way::In,
         multicast: false,
         own: GID.parse().expect("an address"),

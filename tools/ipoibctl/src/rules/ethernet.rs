@@ -4,7 +4,7 @@
 
 use super::{Fix, Out, Severity, by_hand};
 use crate::facts::{Facts, Interface, Link, Neighbour};
-use crate::filter::{Answer, Culprit, Keeper, Packet, Rules, Way};
+use crate::filter::{Answer, Culprit, Keeper, Kind, Packet, Rules, Way};
 use std::net::{IpAddr, Ipv6Addr};
 
 /// Bytes of an Ethernet frame's payload that are not the IB packet's.
@@ -181,7 +181,7 @@ pub(super) fn check_stack(
             format!("tc qdisc del dev {name} root"),
         );
     }
-    let is_lost = interface.neighbours.iter().any(Neighbour::is_lost);
+    let is_lost = is_lost(interface);
     if ethernet.isolated && is_lost {
         out.add(
             Severity::Warning,
@@ -230,21 +230,29 @@ fn check_master(facts: &Facts, interface: &Interface, ethernet: &Link, out: &mut
     );
 }
 
-/// The command that lets the packets pass by the program that keeps the rules.
-fn let_pass(culprit: &Culprit, way: Way, name: &str) -> Fix {
+/// What a command lets pass: in the words of nft, and in those of iptables.
+const ROCE: [&str; 2] = ["udp dport 4791", "-p udp --dport 4791"];
+const DISCOVERY: [&str; 2] = [
+    "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert }",
+    "-p ipv6-icmp",
+];
+
+/// The command that lets packets pass, by the program that keeps the rules.
+fn let_pass(culprit: &Culprit, packet: &Packet<'_>) -> Fix {
     let Culprit {
         family,
         table,
         base,
         ..
     } = culprit;
+    let name = packet.interface;
+    let is_roce = packet.kind == Kind::Roce;
+    let [nft, iptables] = if is_roce { ROCE } else { DISCOVERY };
     let zone = format!(
         "$(firewall-cmd --get-zone-of-interface={name} || firewall-cmd --get-default-zone)"
     );
-    by_hand(match (culprit.keeper, way) {
-        (Keeper::Nft, _) => {
-            format!("nft insert rule {family} {table} {base} udp dport 4791 accept")
-        }
+    by_hand(match (culprit.keeper, packet.way) {
+        (Keeper::Nft, _) => format!("nft insert rule {family} {table} {base} {nft} accept"),
         (Keeper::Iptables, _) => {
             let program = if *family == "ip" {
                 "iptables"
@@ -256,61 +264,115 @@ fn let_pass(culprit: &Culprit, way: Way, name: &str) -> Fix {
             } else {
                 format!(" -t {table}")
             };
-            format!("{program}{table} -I {base} -p udp --dport 4791 -j ACCEPT")
+            format!("{program}{table} -I {base} {iptables} -j ACCEPT")
         }
         (Keeper::Firewalld, Way::In) => {
-            format!("firewall-cmd --zone=\"{zone}\" --add-port=4791/udp")
+            let what = if is_roce {
+                "port=4791/udp"
+            } else {
+                "protocol=ipv6-icmp"
+            };
+            format!("firewall-cmd --zone=\"{zone}\" --add-{what}")
         }
-        // Its policies for what a host sends have no common names.
-        (Keeper::Firewalld, Way::Out) => String::new(),
-        (Keeper::Ufw, Way::In) => "ufw allow 4791/udp".into(),
-        (Keeper::Ufw, Way::Out) => "ufw allow out 4791/udp".into(),
+        (Keeper::Ufw, Way::In) if is_roce => "ufw allow 4791/udp".into(),
+        (Keeper::Ufw, Way::Out) if is_roce => "ufw allow out 4791/udp".into(),
+        // There is no common command.
+        (Keeper::Firewalld | Keeper::Ufw, _) => String::new(),
     })
 }
 
-/// Asks the packet filter about each kind of packet. What may pass, or not, is a cause only if somebody does not answer.
-fn check_filter(facts: &Facts, interface: &Interface, ethernet: &Link, out: &mut Out<'_>) {
-    let name = &ethernet.name;
-    let filter = &facts.filter;
-    let rules = Rules::read(&filter.nft, &filter.iptables, &filter.ip6tables);
-    let own = interface
-        .gid
-        .parse()
-        .unwrap_or(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1));
-    let packet = Packet {
+/// The interface that packets pass, and what may stand for it.
+fn packet<'a>(facts: &'a Facts, link: &'a Link, own: IpAddr) -> Packet<'a> {
+    Packet {
+        kind: Kind::Roce,
         way: Way::In,
         multicast: false,
-        own: IpAddr::from(own).to_canonical(),
-        interface: name,
-        master: facts.master_of(ethernet).map(|master| master.name.as_str()),
-        bridge: ethernet.kind == "bridge",
-    };
-    let is_lost = interface.neighbours.iter().any(Neighbour::is_lost);
+        own,
+        interface: &link.name,
+        master: facts.master_of(link).map(|master| master.name.as_str()),
+        bridge: link.kind == "bridge",
+    }
+}
+
+/// Kinds of packets that have to pass.
+const PACKETS: [(Kind, Way, bool); 4] = [
+    (Kind::Roce, Way::In, false),
+    (Kind::Roce, Way::In, true),
+    (Kind::Roce, Way::Out, false),
+    (Kind::Roce, Way::Out, true),
+];
+const NEIGHBOURS: [(Kind, Way, bool); 4] = [
+    (Kind::Solicitation, Way::In, true),
+    (Kind::Advertisement, Way::In, false),
+    (Kind::Solicitation, Way::Out, true),
+    (Kind::Advertisement, Way::Out, false),
+];
+
+fn is_lost(interface: &Interface) -> bool {
+    interface.neighbours.iter().any(Neighbour::is_lost)
+}
+
+/// Asks the packet filter about each kind of packet under RoCE.
+fn check_filter(facts: &Facts, interface: &Interface, ethernet: &Link, out: &mut Out<'_>) {
+    let own = interface.gid.parse();
+    let own: Ipv6Addr = own.unwrap_or(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1));
+    let packet = packet(facts, ethernet, IpAddr::from(own).to_canonical());
+    let is_six = packet.own.is_ipv6();
+    let all = PACKETS.iter().chain(NEIGHBOURS.iter().filter(|_| is_six));
+    ask_filter(facts, packet, all.copied(), is_lost(interface), out);
+}
+
+/// Asks it about neighbour discovery on an interface, if somebody is not found by that.
+pub(super) fn check_discovery(
+    facts: &Facts,
+    interface: &Interface,
+    link: &Link,
+    out: &mut Out<'_>,
+) {
+    let mut lost = interface
+        .neighbours
+        .iter()
+        .filter(|n| n.is_lost() && n.ip.is_ipv6());
+    let own = link.addresses.iter().find(|a| a.ip.is_ipv6());
+    if let (Some(_), Some(own)) = (lost.next(), own) {
+        let packet = packet(facts, link, own.ip);
+        ask_filter(facts, packet, NEIGHBOURS.into_iter(), true, out);
+    }
+}
+
+/// What may pass, or not, is a cause only if somebody does not answer.
+fn ask_filter(
+    facts: &Facts,
+    packet: Packet<'_>,
+    kinds: impl Iterator<Item = (Kind, Way, bool)>,
+    is_lost: bool,
+    out: &mut Out<'_>,
+) {
+    let filter = &facts.filter;
+    let rules = Rules::read(&filter.nft, &filter.iptables, &filter.ip6tables);
     let mut doubt = None;
-    for (way, multicast) in [
-        (Way::In, false),
-        (Way::In, true),
-        (Way::Out, false),
-        (Way::Out, true),
-    ] {
-        let (culprit, drops, severity) = match rules.judge(&Packet {
+    for (kind, way, multicast) in kinds {
+        let packet = Packet {
+            kind,
             way,
             multicast,
             ..packet
-        }) {
+        };
+        let (culprit, drops, severity) = match rules.judge(&packet) {
             Answer::Dropped(culprit) => (culprit, "drops", Severity::Broken),
             Answer::Unknown(culprit) if is_lost => (culprit, "may drop", Severity::Warning),
             _ => continue,
         };
-        let which = if multicast {
-            "multicast packets"
-        } else {
-            "packets"
+        let which = match (kind, multicast) {
+            (Kind::Roce, false) => "packets to UDP port 4791, which RoCEv2 uses,",
+            (Kind::Roce, true) => "multicast packets to UDP port 4791, which RoCEv2 uses,",
+            (Kind::Solicitation | Kind::Advertisement, _) => {
+                "packets of neighbour discovery, by which IPv6 addresses are found,"
+            }
         };
         let does = if way == Way::In { "receives" } else { "sends" };
-        let what = format!(
-            "The packet filter {drops} {which} to UDP port 4791, which RoCEv2 uses, that the host {does} on {name}."
-        );
+        let name = packet.interface;
+        let what = format!("The packet filter {drops} {which} that the host {does} on {name}.");
         let Culprit {
             family,
             table,
@@ -319,7 +381,7 @@ fn check_filter(facts: &Facts, interface: &Interface, ethernet: &Link, out: &mut
             ..
         } = &culprit;
         let how = format!("{family} table {table}, chain {chain}: {rule}");
-        let found = (severity, what, how, let_pass(&culprit, way, name));
+        let found = (severity, what, how, let_pass(&culprit, &packet));
         if severity == Severity::Broken {
             doubt = Some(found);
             break;
@@ -574,6 +636,43 @@ pub(super) mod tests {
             let found = judge(&facts);
             assert_eq!((&*found[0].fix, found[0].safe), (fix, false), "{found:#?}");
         }
+    }
+
+    const WITHOUT_DISCOVERY: &str = "table inet f {\n chain in {\n type filter hook input priority 0; policy drop;\n \
+        udp dport 4791 accept\n }\n}\n";
+
+    /// RoCE's port is not enough: addresses have to be found, too.
+    #[test]
+    fn neighbour_discovery_has_to_pass() {
+        let fix = "nft insert rule inet f in icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept";
+        let mut facts = healthy(true);
+        facts.filter.nft = WITHOUT_DISCOVERY.into();
+        let found = judge(&facts);
+        assert_eq!(
+            (found[0].cause, &*found[0].fix),
+            ("firewall", fix),
+            "{found:#?}"
+        );
+        assert!(found[0].what.contains("on eth0"), "{found:#?}");
+        // On InfiniBand, it matters to IPv6 on the interface itself.
+        let mut facts = healthy(false);
+        facts.filter.nft = WITHOUT_DISCOVERY.into();
+        assert_eq!(judge(&facts), []);
+        facts.links[1].addresses.push(Address {
+            ip: "fd00::1".parse().expect("one"),
+            prefix: 64,
+            duplicate: false,
+        });
+        neighbour(&mut facts, |n| {
+            (n.state, n.ip) = ("failed".into(), "fd00::2".parse().expect("one"));
+        });
+        let found = judge(&facts);
+        assert_eq!(
+            (found.len(), found[0].cause, &*found[0].fix),
+            (1, "firewall", fix),
+            "{found:#?}"
+        );
+        assert!(found[0].what.contains("on ib0"), "{found:#?}");
     }
 
     #[test]

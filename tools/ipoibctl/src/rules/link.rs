@@ -11,6 +11,7 @@ pub(super) fn check(facts: &Facts, interface: &Interface, link: &Link, out: &mut
     check_addresses(facts, interface, link, out);
     check_host(facts, link, out);
     check_flux(facts, interface, link, out);
+    super::ethernet::check_discovery(facts, interface, link, out);
     if link.qdisc == "netem" {
         out.add(
             Severity::Warning,

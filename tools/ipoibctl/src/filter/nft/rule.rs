@@ -70,7 +70,9 @@ const TRACKING: &[(&str, Key)] = &[
     ("mark", Key::Mark),
 ];
 const TRANSPORT: &[(&str, Key)] = &[("dport", Key::Port), ("sport", Key::SourcePort)];
+const ICMPV6: &[(&str, Key)] = &[("type", Key::IcmpType)];
 const NETWORK: &[(&str, Key)] = &[
+    ("hoplimit", Key::HopLimit),
     ("saddr", Key::Source),
     ("daddr", Key::Destination),
     ("protocol", Key::Protocol),
@@ -78,9 +80,22 @@ const NETWORK: &[(&str, Key)] = &[
 ];
 /// Protocols of other packets than ours.
 const OTHERS: &[&str] = &[
-    "tcp", "icmp", "icmpv6", "sctp", "dccp", "udplite", "esp", "ah", "comp", "igmp", "arp", "rt",
-    "frag", "hbh", "dst", "mh", "gre", "vlan", "tproxy",
+    "tcp", "icmp", "sctp", "dccp", "udplite", "esp", "ah", "comp", "igmp", "arp", "rt", "frag",
+    "hbh", "dst", "mh", "gre", "vlan", "tproxy",
 ];
+
+/// What a header says of a packet that has it.
+fn protocol(name: &str) -> Term {
+    Term::Test {
+        keys: vec![Key::Protocol],
+        masked: false,
+        not: false,
+        among: Among::Elements(vec![Element {
+            values: vec![Value::Word(name.to_owned())],
+            verdict: None,
+        }]),
+    }
+}
 
 impl<'a> Reader<'a> {
     pub(super) fn new(tokens: &'a [Token]) -> Reader<'a> {
@@ -161,6 +176,7 @@ impl<'a> Reader<'a> {
             "meta" => self.second(META),
             "ct" => self.second(TRACKING),
             "udp" | "th" => self.second(TRANSPORT),
+            "icmpv6" => self.second(ICMPV6),
             "ip" | "ip6" => self.second(NETWORK),
             "ether" => self.second(&[("type", Key::EtherType)]),
             _ => return None,
@@ -312,8 +328,12 @@ impl<'a> Reader<'a> {
         let mut keys = Vec::new();
         let mut name = first;
         loop {
-            if let "ip" | "ip6" = name {
-                terms.push(Term::Version(if name == "ip" { 4 } else { 6 }));
+            match name {
+                "ip" => terms.push(Term::Version(4)),
+                "ip6" => terms.push(Term::Version(6)),
+                "udp" => terms.push(protocol("udp")),
+                "icmpv6" => terms.push(protocol("ipv6-icmp")),
+                _ => {}
             }
             if name == "udp" && self.word() == Some("length") {
                 self.next();
@@ -420,7 +440,7 @@ impl<'a> Reader<'a> {
                 "notrack" => terms.push(Term::Untrack),
                 "xt" => self.foreign(&mut terms),
                 "iif" | "iifname" | "oif" | "oifname" | "mark" | "pkttype" | "meta" | "ct"
-                | "udp" | "th" | "ip" | "ip6" | "fib" | "ether" | "@th,16,16" => {
+                | "udp" | "th" | "ip" | "ip6" | "icmpv6" | "fib" | "ether" | "@th,16,16" => {
                     self.compared(&first, &mut terms)
                 }
                 other if OTHERS.contains(&other) => {
