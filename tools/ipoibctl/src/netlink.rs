@@ -17,6 +17,8 @@ const PORT: u16 = 33;
 /// The mode of a macvlan, and those of its bits that keep it from others on the interface below: private, and VEPA.
 const MODE: u16 = 1;
 const ISOLATED: u32 = 1 | 2;
+/// Kinds of links that can have no larger MTU than the one below.
+const BOUND: [&str; 4] = ["macvlan", "macvtap", "ipvlan", "vlan"];
 /// Attributes of a bridge: whether it filters VLANs, and its default one.
 const VLAN_FILTERING: u16 = 7;
 const DEFAULT_VLAN: u16 = 39;
@@ -177,6 +179,7 @@ fn link(message: &[u8]) -> Option<Found> {
     // Its index is one of that namespace, and may be another link's here.
     if is_below_elsewhere {
         found.link.below = None;
+        found.link.bound_elsewhere = BOUND.contains(&found.link.kind.as_str());
     }
     Some(found)
 }
@@ -367,7 +370,8 @@ mod tests {
         assert!(link(&message[..10]).is_none());
 
         message.extend(attribute(libc::IFLA_LINK_NETNSID, &[0; 4]));
-        assert_eq!(link(&message).expect("a link").link.below, None);
+        let elsewhere = link(&message).expect("a link").link;
+        assert_eq!((elsewhere.below, elsewhere.bound_elsewhere), (None, false));
     }
 
     /// A link of a kind, with these attributes.
@@ -388,6 +392,11 @@ mod tests {
 
     #[test]
     fn macvlans_and_bridges_are_read() {
+        let mut message = vec![0; LINK];
+        message.extend(attribute(libc::IFLA_LINK_NETNSID, &[0; 4]));
+        let info = attribute(libc::IFLA_INFO_KIND, b"macvlan\0");
+        message.extend(attribute(libc::IFLA_LINKINFO, &info));
+        assert!(link(&message).expect("a link").link.bound_elsewhere);
         for (mode, isolated) in [(1u32, true), (2, true), (4, false), (8, false), (16, false)] {
             let macvlan = other(b"macvlan\0", &[(MODE, &mode.to_ne_bytes())]);
             assert_eq!(

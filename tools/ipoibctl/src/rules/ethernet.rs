@@ -97,20 +97,29 @@ fn check_duplicate(interface: &Interface, ethernet: &Link, out: &mut Out<'_>) {
 }
 
 /// The command that gives a link an MTU, and those below it which have to have as much. None if one cannot.
-fn enlarge(facts: &Facts, link: &Link, mtu: u32) -> Option<String> {
+fn enlarge(facts: &Facts, link: &Link, mtu: u32) -> Option<Fix> {
     let mut all = vec![link];
     let is_port = |other: &&Link| other.master == Some(link.index);
     all.extend(facts.below(link));
     all.extend(facts.links.iter().filter(is_port));
     let small: Vec<&Link> = all.into_iter().rev().filter(|l| l.mtu < mtu).collect();
-    let can = |link: &&Link| link.max_mtu == 0 || link.max_mtu >= mtu;
-    let commands = small
-        .iter()
-        .map(|l| format!("ip link set {} mtu {mtu}", l.name));
-    small
-        .iter()
-        .all(can)
-        .then(|| commands.collect::<Vec<_>>().join(" && "))
+    if small.iter().any(|link| (1..mtu).contains(&link.max_mtu)) {
+        return None;
+    }
+    let names = small.iter().map(|link| link.name.as_str());
+    let names = link
+        .bound_elsewhere
+        .then_some("LOWER")
+        .into_iter()
+        .chain(names);
+    let commands = names.map(|name| format!("ip link set {name} mtu {mtu}"));
+    let command = commands.collect::<Vec<_>>().join(" && ");
+    // The one below is in another network namespace.
+    Some(if link.bound_elsewhere {
+        by_hand(command)
+    } else {
+        command.into()
+    })
 }
 
 fn check_mtu(facts: &Facts, link: &Link, ethernet: &Link, out: &mut Out<'_>) {
@@ -135,7 +144,7 @@ fn check_mtu(facts: &Facts, link: &Link, ethernet: &Link, out: &mut Out<'_>) {
                     ", and it or what is below it cannot have that"
                 }
             ),
-            fix.unwrap_or_default(),
+            fix.unwrap_or_else(|| "".into()),
         );
     }
     let narrow = |other: &&Link| other.master == Some(ethernet.index) && other.mtu < ethernet.mtu;
@@ -541,6 +550,16 @@ pub(super) mod tests {
             judge(&facts)[0].fix,
             "ip link set e9 mtu 4200 && ip link set eth0 mtu 4200"
         );
+    }
+
+    #[test]
+    fn the_mtu_of_a_link_elsewhere_is_for_people() {
+        let mut facts = healthy(true);
+        (facts.links[0].mtu, facts.links[1].mtu) = (1500, 1020);
+        facts.links[0].bound_elsewhere = true;
+        let found = judge(&facts);
+        let fix = "ip link set LOWER mtu 4200 && ip link set eth0 mtu 4200";
+        assert_eq!((&*found[0].fix, found[0].safe), (fix, false));
     }
 
     #[test]
