@@ -187,10 +187,21 @@ fn base(statement: &[Token]) -> Base {
         Some("egress") => Hook::Egress,
         _ => Hook::Other,
     };
-    let devices = statement.iter().filter_map(|token| match token {
-        Token::Quoted(name) => Some(name.clone()),
-        _ => None,
-    });
+    let at = |name: &str| {
+        statement
+            .iter()
+            .position(|t| *t == Token::Word(name.into()))
+    };
+    let devices = at("device").or(at("devices")).zip(at("priority"));
+    let devices = devices.and_then(|(from, to)| statement.get(from + 1..to));
+    let devices = devices
+        .into_iter()
+        .flatten()
+        .filter_map(|token| match token {
+            Token::Quoted(name) => Some(name.clone()),
+            Token::Word(word) if word != "=" => Some(word.clone()),
+            _ => None,
+        });
     let priority = match behind("priority") {
         Some("raw") => -300,
         Some("mangle") => -150,
@@ -201,10 +212,7 @@ fn base(statement: &[Token]) -> Base {
         None => 0,
     };
     // Behind a name, there may be a distance from it.
-    let distance = statement
-        .iter()
-        .position(|t| *t == Token::Word("priority".into()));
-    let distance = distance.and_then(|at| match statement.get(at + 2..at + 4)? {
+    let distance = at("priority").and_then(|at| match statement.get(at + 2..at + 4)? {
         [Token::Word(sign), Token::Word(number)] => format!("{sign}{number}").parse::<i32>().ok(),
         _ => None,
     });

@@ -579,6 +579,8 @@ fn each_hook_that_packets_pass() {
             PASS,
             DROP,
         ),
+        ("netdev", "ingress device eth1 priority 0", PASS, PASS),
+        ("netdev", "ingress device eth0 priority 0", DROP, PASS),
         ("inet", "prerouting priority raw", DROP, PASS),
         ("ip6", "input priority security", DROP, PASS),
         ("ip", "input priority filter", PASS, PASS),
