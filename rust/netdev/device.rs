@@ -191,12 +191,13 @@ pub trait Driver: Sized + Send + Sync + 'static {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Checks a new MTU, which the stack has checked against the limits. It is set if this returns `Ok`.
+    /// Changes the MTU to one that the stack has checked against the limits. The device gets the one that this returns,
+    /// which may be smaller.
     ///
     /// # Errors
     ///
     /// Whatever forbids it.
-    fn change_mtu(_dev: &Device<Self>, _mtu: u32, _rtnl: &mut Rtnl) -> Result {
+    fn change_mtu(_dev: &Device<Self>, _mtu: u32, _rtnl: &mut Rtnl) -> Result<u32> {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 

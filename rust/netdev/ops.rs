@@ -195,7 +195,7 @@ impl<T: Tasks + Functions> Tables<T> {
             // SAFETY: By this function's requirements; `RawDevice::set_mtu` passed its token on.
             let (raw, mut rtnl) = unsafe { (Device::<T>::from_raw(dev), Rtnl::assume()) };
             let mtu = u32::try_from(mtu).map_err(|_| EINVAL)?;
-            T::change_mtu(raw, mtu, &mut rtnl)?;
+            let mtu = T::change_mtu(raw, mtu, &mut rtnl)?;
             // SAFETY: RTNL is held; readers use a volatile read.
             unsafe { core::ptr::write_volatile(&raw mut (*dev).mtu, mtu) };
             Ok(0)

@@ -56,11 +56,12 @@ fn child4(host: &Host) -> String {
 }
 
 /// An InfiniBand port on each host with its `ib0`, by these options of the module; the first host has addresses on that
-/// and on a child of it.
+/// and on a child of it. Broadcast groups take 2044.
 fn infiniband_up<'a>(bed: &'a Bed, options: &str) -> Result<(&'a Host, &'a Host)> {
     let (a, b) = bed.pair()?;
     put(b, "/etc/modprobe.d/ipoib_rs.conf", options)?;
     bed.ports()?;
+    a.subnet_manager_with(4)?;
     for host in [a, b] {
         host.ok("modprobe ipoib_rs && test -e /sys/class/net/ib0")?;
     }
@@ -91,6 +92,18 @@ fn both_talk(a: &Host, b: &Host) -> Result<()> {
     }
     ensure!(b.ok("cat /sys/class/net/ib0.8001/pkey")?.trim() == "0x8001");
     ensure!(b.ok("cat /sys/class/net/ib0.8001/parent")?.trim() == "ib0");
+    Ok(())
+}
+
+/// Fails unless an MTU that a program has asked for, larger than the broadcast group takes, becomes that when the group
+/// takes it.
+fn remembers(a: &Host, b: &Host, mtu: u32) -> Result<()> {
+    for (code, mtu) in [(4, 2044), (5, mtu)] {
+        a.subnet_manager_with(code)?;
+        let wanted = format!("[ $(cat /sys/class/net/ib0/mtu) = {mtu} ]");
+        b.wait_until(&wanted, Duration::from_secs(20))
+            .with_context(|| format!("{mtu}"))?;
+    }
     Ok(())
 }
 
@@ -322,11 +335,13 @@ scenario! {
     fn networkd_on_infiniband(bed) {
         let bed = bed.infiniband().up()?;
         let (a, b) = infiniband_up(&bed, &replacing()?)?;
-        put(b, "/etc/systemd/network/20-ib0.network", &addressed(IB_NETWORK, b))?;
+        let network = IB_NETWORK.replacen("[Network]", "[Link]\nMTUBytes=3000\n\n[Network]", 1);
+        put(b, "/etc/systemd/network/20-ib0.network", &addressed(&network, b))?;
         put(b, "/etc/systemd/network/21-ib0.8001.netdev", IB_CHILD)?;
         put(b, "/etc/systemd/network/21-ib0.8001.network", &addressed(IB_CHILD_NETWORK, b))?;
         let _networkd = networkd(b)?;
         both_talk(a, b)?;
+        remembers(a, b, 3000)?;
         bed.finish()
     }
 }
@@ -337,7 +352,9 @@ scenario! {
     fn networkmanager_on_infiniband(bed) {
         let bed = bed.infiniband().up()?;
         let (a, b) = infiniband_up(&bed, "options ipoib_rs ports=all")?;
-        let of_ib0 = NM_CONNECTION.replacen("method=auto", &format!("method=manual\naddress1={}/24", b.ip4()), 1);
+        let of_ib0 = NM_CONNECTION
+            .replacen("method=auto", &format!("method=manual\naddress1={}/24", b.ip4()), 1)
+            .replacen("transport-mode=datagram", "transport-mode=datagram\nmtu=3000", 1);
         put(b, "/etc/NetworkManager/system-connections/ib0.nmconnection", &of_ib0)?;
         let child = NM_CHILD.replacen("transport-mode=datagram", "transport-mode=connected", 1);
         ensure!(child != NM_CHILD);
@@ -356,6 +373,7 @@ scenario! {
         for name in ["ib0", "ib0.8001"] {
             ensure!(devices.contains(&format!("{name}:infiniband:connected:{name}\n")), "{devices}");
         }
+        remembers(a, b, 3000)?;
         bed.finish()
     }
 }
@@ -367,7 +385,8 @@ scenario! {
     fn ifupdown_on_infiniband(bed) {
         let bed = bed.infiniband().up()?;
         let (a, b) = infiniband_up(&bed, "options ipoib_rs ports=all")?;
-        put(b, "/etc/network/interfaces.d/ib0", &addressed(IB_IFUPDOWN, b))?;
+        let interfaces = IB_IFUPDOWN.replacen("static\n", "static\n\tmtu 3000\n", 1);
+        put(b, "/etc/network/interfaces.d/ib0", &addressed(&interfaces, b))?;
         b.ok("mkdir -p /run/network")?;
         for _ in 0..2 {
             b.ok("ifup -a --exclude=lo")?;
@@ -376,6 +395,8 @@ scenario! {
             b.wait_until("! test -e /sys/class/net/ib0.8001", Duration::from_secs(10))?;
             b.ok("ifdown ib0")?;
         }
+        b.ok("ifup ib0")?;
+        remembers(a, b, 3000)?;
         bed.finish()
     }
 }

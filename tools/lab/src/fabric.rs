@@ -88,10 +88,16 @@ impl Host {
 
     /// Starts opensm on its port of a simulated fabric, in the place of the one that runs.
     pub fn subnet_manager(&self) -> Result<()> {
+        self.subnet_manager_with(5)
+    }
+
+    /// Does the same with this code of the MTU of broadcast groups.
+    pub fn subnet_manager_with(&self, mtu: u8) -> Result<()> {
+        let partitions = PARTITIONS.replace("mtu=5", &format!("mtu={mtu}"));
         self.ok(&format!(
             "pkill -KILL -x opensm
              mkdir -p /var/cache/opensm
-             echo '{PARTITIONS}' >/tmp/opensm-partitions.conf
+             echo '{partitions}' >/tmp/opensm-partitions.conf
              opensm -B -P /tmp/opensm-partitions.conf -g $(sed 's/fe80:0000:0000:0000/0x/; s/://g' /sys/class/infiniband/{}/ports/1/gids/0)",
             self.hca()
         ))

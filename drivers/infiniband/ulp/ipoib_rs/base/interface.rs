@@ -463,18 +463,25 @@ impl Interface {
         mtu::ip_mtu(ib_mtu).min(self.group_mtu.load(Relaxed))
     }
 
-    /// The largest MTU that it can have.
+    /// The largest MTU that may be asked for: in datagram mode that of the port's largest IB MTU, whatever the broadcast
+    /// group takes now.
     pub(crate) fn mtu_limit(&self, attributes: &Attributes) -> u32 {
-        self.mtu_limit_in(self.is_connected(), attributes)
-    }
-
-    /// The largest MTU that it can have in connected mode, or in the other one.
-    pub(crate) fn mtu_limit_in(&self, connected: bool, attributes: &Attributes) -> u32 {
-        if connected {
+        if self.is_connected() {
             mtu::MAX_CONNECTED
         } else {
-            self.datagram_mtu(attributes.ib_mtu)
+            mtu::ip_mtu(attributes.max_ib_mtu)
         }
+    }
+
+    /// The MTU that it has if `wanted` is asked for, or none.
+    pub(crate) fn mtu_for(&self, wanted: Option<u32>, attributes: &Attributes) -> u32 {
+        let datagram = self.datagram_mtu(attributes.ib_mtu);
+        let limit = if self.is_connected() {
+            mtu::MAX_CONNECTED
+        } else {
+            datagram
+        };
+        wanted.unwrap_or(datagram).min(limit)
     }
 
     /// Limits multicast packets, which always go by UD, to the port's MTU.

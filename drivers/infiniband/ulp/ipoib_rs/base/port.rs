@@ -35,6 +35,8 @@ pub(crate) struct Attributes {
     pub(crate) active: bool,
     /// The active IB MTU: bytes of the largest UD message.
     pub(crate) ib_mtu: u32,
+    /// The largest IB MTU that the port may get: on RoCE the active one, which is the netdev's.
+    pub(crate) max_ib_mtu: u32,
     /// The GID that we send from; [`Gid::ZERO`] if there is none.
     pub(crate) gid: Gid,
     /// Link speed in Mbit/s.
@@ -98,6 +100,7 @@ impl Port {
         let attributes = Self::read(device, (number, layer), Gid::ZERO).unwrap_or(Attributes {
             active: false,
             ib_mtu: SMALLEST_IB_MTU,
+            max_ib_mtu: SMALLEST_IB_MTU,
             gid: Gid::ZERO,
             speed_mbps: 0,
             lid: 0,
@@ -274,15 +277,18 @@ impl Port {
             Err(error) if layer == LinkLayer::Infiniband => return Err(error),
             Err(_) => Gid::ZERO,
         };
-        let has_mtu = attributes.active || layer == LinkLayer::Roce;
+        let (now, most) = (attributes.active_mtu_bytes, attributes.max_mtu_bytes);
+        let (ib_mtu, max_ib_mtu) = match layer {
+            // That of the netdev.
+            LinkLayer::Roce => (now, now),
+            LinkLayer::Infiniband if attributes.active => (now, most.max(now)),
+            LinkLayer::Infiniband => (most, most),
+        };
         Ok(Attributes {
             // Without a GID nothing can be sent.
             active: attributes.active && gid != Gid::ZERO,
-            ib_mtu: if has_mtu {
-                attributes.active_mtu_bytes
-            } else {
-                attributes.max_mtu_bytes
-            },
+            ib_mtu,
+            max_ib_mtu,
             gid,
             speed_mbps: attributes.speed_mbps,
             lid: attributes.lid,

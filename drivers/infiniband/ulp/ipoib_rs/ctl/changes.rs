@@ -15,7 +15,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 
 use crate::base::interface::{Interface, RETRY_MS};
-use crate::base::port::Port;
+use crate::base::port::{Attributes, Port};
 use crate::base::work::Work;
 use crate::ctl::verbs::{gathers_all, Running, Verbs};
 use crate::rc::channel::STUCK_MS;
@@ -23,7 +23,8 @@ use crate::rc::channel::STUCK_MS;
 /// State of an interface's configuration, which RTNL protects, from registration to unregistration.
 pub(crate) struct Control {
     pub(crate) verbs: Verbs,
-    /// The MTU that a user has set, if it is not the largest that the port allows.
+    /// The MTU that a user has asked for, if it is not the largest that a datagram of the port takes. It may be larger
+    /// than that.
     pub(crate) admin_mtu: Option<u32>,
     /// Limits how often the interface is restarted.
     pub(crate) pace: Pace,
@@ -40,20 +41,15 @@ impl Interface {
         Self::follow_partition(dev, rtnl);
         Self::keep_routes(dev, rtnl);
 
-        let limit = this.mtu_limit(&attributes);
-        dev.set_mtu_limit(limit, rtnl);
+        dev.set_mtu_limit(this.mtu_limit(&attributes), rtnl);
         this.set_multicast_limit(&attributes);
         let Some(control) = dev.control(rtnl) else {
             return;
         };
-        let (admin_mtu, running) = (control.admin_mtu, control.verbs.running);
+        let running = control.verbs.running;
         let relocated = core::mem::replace(&mut control.lid, attributes.lid) != attributes.lid;
         Self::watch_gid(dev, &attributes);
-        let wanted = match admin_mtu {
-            Some(mtu) => mtu.min(limit),
-            None => this.datagram_mtu(attributes.ib_mtu),
-        };
-        Self::follow_mtu(dev, wanted, admin_mtu, rtnl);
+        Self::follow_mtu(dev, &attributes, rtnl);
         // In connected mode the MTU of the interface stays, but that of datagrams may change.
         set_mtu(dev, dev.mtu(), this.datagram_mtu(attributes.ib_mtu));
 
@@ -179,8 +175,10 @@ impl Interface {
         true
     }
 
-    /// Sets the MTU that the port allows, which is not the one that a user has set.
-    fn follow_mtu(dev: &Device<Self>, mtu: u32, admin_mtu: Option<u32>, rtnl: &mut Rtnl) {
+    /// Sets the MTU that the port allows now, as near to the one that a user has set as can be.
+    fn follow_mtu(dev: &Device<Self>, attributes: &Attributes, rtnl: &mut Rtnl) {
+        let admin_mtu = dev.control(rtnl).as_ref().and_then(|c| c.admin_mtu);
+        let mtu = dev.data().mtu_for(admin_mtu, attributes);
         if mtu == dev.mtu() {
             return;
         }
@@ -385,15 +383,16 @@ impl Interface {
     fn change_mode(dev: &Device<Self>, connected: bool, rtnl: &mut Rtnl) -> Result {
         let this = dev.data();
         let attributes = this.port.attributes(rtnl);
-        let limit = this.mtu_limit_in(connected, &attributes);
-        if dev.mtu() > limit {
+        let datagram = this.datagram_mtu(attributes.ib_mtu);
+        if !connected && dev.mtu() > datagram {
             // Still in the mode of the MTU before, which the core sets again if somebody refuses the new one.
-            dev.set_mtu(limit, rtnl)?;
+            dev.set_mtu(datagram, rtnl)?;
         }
         this.connected.store(connected, Relaxed);
         Self::set_offloads(dev, rtnl);
         this.set_multicast_limit(&attributes);
-        dev.set_mtu_limit(limit, rtnl);
+        dev.set_mtu_limit(this.mtu_limit(&attributes), rtnl);
+        Self::follow_mtu(dev, &attributes, rtnl);
         Ok(())
     }
 

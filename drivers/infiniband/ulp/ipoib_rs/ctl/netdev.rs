@@ -77,10 +77,9 @@ impl Driver for Interface {
             lid: attributes.lid,
         });
 
-        let limit = this.datagram_mtu(attributes.ib_mtu);
-        let mtu = this.initial_mtu.unwrap_or(limit);
+        let mtu = this.mtu_for(this.initial_mtu, &attributes);
         let max = this.mtu_limit(&attributes);
-        dev.set_limits(mtu.min(max), mtu::MIN_IPV4, max, sg, rtnl);
+        dev.set_limits(mtu, mtu::MIN_IPV4, max, sg, rtnl);
         this.set_multicast_limit(&attributes);
         Self::set_offloads(dev, rtnl);
         dev.set_broadcast(this.broadcast().to_hwaddr().as_bytes(), rtnl);
@@ -163,7 +162,8 @@ impl Driver for Interface {
         Ok(())
     }
 
-    fn change_mtu(dev: &Device<Self>, mtu: u32, rtnl: &mut Rtnl) -> Result {
+    /// One that the broadcast group does not take is remembered for a time when it does.
+    fn change_mtu(dev: &Device<Self>, mtu: u32, rtnl: &mut Rtnl) -> Result<u32> {
         let this = dev.data();
         let attributes = this.port.attributes(rtnl);
         if mtu > this.mtu_limit(&attributes) || mtu < mtu::MIN_IPV4 {
@@ -173,8 +173,9 @@ impl Driver for Interface {
         if let Some(control) = dev.control(rtnl) {
             control.admin_mtu = (mtu != limit).then_some(mtu);
         }
+        let mtu = this.mtu_for(Some(mtu), &attributes);
         changes::set_mtu(dev, mtu, limit);
-        Ok(())
+        Ok(mtu)
     }
 
     fn take_address(dev: &Device<Self>, address: &[u8; HwAddr::LEN], rtnl: &mut Rtnl) -> Result {

@@ -146,7 +146,7 @@ pub(super) fn may_be_member(port: &Port, pkey: PKey) -> bool {
     port.is_infiniband() || port.find_pkey(pkey).is_ok()
 }
 
-/// Checks the MTU of a new interface on a port of `ib_mtu`.
+/// Checks the MTU of a new interface on a port whose largest IB MTU is `ib_mtu`.
 fn check_mtu(mtu: u32, connected: bool, ib_mtu: u32, extack: &Extack<'_>) -> Result {
     if connected && mtu > mtu::MAX_CONNECTED {
         return Err(extack.refuse(c"MTU is above 65520", EINVAL));
@@ -185,7 +185,7 @@ impl Link for Interface {
         check_device(port.device()).map_err(|(text, error)| extack.refuse(text, error))?;
         let connected = asked.mode == Some(MODE_CONNECTED);
         if let Some(mtu) = request.mtu {
-            check_mtu(mtu, connected, port.attributes(rtnl).ib_mtu, extack)?;
+            check_mtu(mtu, connected, port.attributes(rtnl).max_ib_mtu, extack)?;
         }
         let umcast = asked.umcast.unwrap_or(0) != 0;
         let parent = parent.as_deref();

@@ -34,19 +34,19 @@ impl MtuError {
     pub const fn message(&self) -> &'static CStr {
         match self {
             MtuError::TooSmall => c"MTU is below the minimum of IPv4, 68 bytes",
-            MtuError::TooBig => c"MTU exceeds the port's active MTU less 4 bytes",
-            MtuError::PortTooSmall => c"The port's active MTU is too small for IP",
+            MtuError::TooBig => c"MTU exceeds the port's largest IB MTU less 4 bytes",
+            MtuError::PortTooSmall => c"The port's IB MTU is too small for IP",
         }
     }
 }
 
-/// Checks an IP MTU in datagram mode against the port's active InfiniBand MTU.
+/// Checks an IP MTU in datagram mode against the port's largest InfiniBand MTU.
 ///
 /// # Errors
 ///
 /// See [`MtuError`]. An MTU below IPv6's minimum of 1280 is allowed: the stack itself turns IPv6 off then.
-pub const fn check(requested: u32, active: u32) -> Result<u32, MtuError> {
-    let max = ip_mtu(active);
+pub const fn check(requested: u32, largest: u32) -> Result<u32, MtuError> {
+    let max = ip_mtu(largest);
     if max < MIN_IPV4 {
         Err(MtuError::PortTooSmall)
     } else if requested < MIN_IPV4 {
