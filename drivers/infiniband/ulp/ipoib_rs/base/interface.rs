@@ -376,9 +376,10 @@ impl Interface {
         self.port.is_infiniband() && self.port.find_pkey(self.pkey()).is_err()
     }
 
-    /// Notes the GUID that a user has chosen; 0 for the port's own.
-    pub(crate) fn set_guid(&self, guid: u64) {
-        self.guid.store(guid, Relaxed);
+    /// Notes the GUID that a user has chosen. The port's own is none: that one follows the port.
+    pub(crate) fn set_guid(&self, guid: u64, port: &Attributes) {
+        let own = guid == port.gid.guid();
+        self.guid.store(if own { 0 } else { guid }, Relaxed);
     }
 
     /// The GID of its address, where that of the port is `gid`.

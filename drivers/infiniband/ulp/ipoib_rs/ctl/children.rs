@@ -232,15 +232,13 @@ pub(super) fn set_guid(dev: &Device<Interface>, address: &HwAddr, rtnl: &mut Rtn
         return Err(EBUSY);
     }
     let guid = HwAddr(dev.address()).change_guid(address).ok_or(EINVAL)?;
-    // The port's own follows the port.
-    let own = this.port.attributes(rtnl).gid.guid();
-    let guid = if guid == own { 0 } else { guid };
-    this.set_guid(guid);
+    let attributes = this.port.attributes(rtnl);
+    this.set_guid(guid, &attributes);
     dev.set_address(address.as_bytes(), rtnl);
     // Peers would send to the address before as long as it seems to work.
     this.moved.store(true, Relaxed);
     for child in ports::children_of(dev, rtnl) {
-        child.data().set_guid(guid);
+        child.data().set_guid(guid, &attributes);
         child.data().moved.store(true, Relaxed);
     }
     // Its children take their addresses then.

@@ -82,7 +82,12 @@ impl Driver for Interface {
         dev.set_limits(mtu, mtu::MIN_IPV4, max, sg, rtnl);
         this.set_multicast_limit(&attributes);
         Self::set_offloads(dev, rtnl);
+        this.follow_scope(&HwAddr(dev.broadcast(rtnl)), rtnl);
         dev.set_broadcast(this.broadcast().to_hwaddr().as_bytes(), rtnl);
+        let given = HwAddr(dev.address()).gid().guid();
+        if given != 0 && this.port.is_infiniband() {
+            this.set_guid(given, &attributes);
+        }
         let address = HwAddr::new(this.flags(), qpn, this.own_gid(attributes.gid));
         dev.set_address(address.as_bytes(), rtnl);
         // mlx4 and mlx5 take what is at this place for the Ethernet device of a RoCE port, and a child would have the name

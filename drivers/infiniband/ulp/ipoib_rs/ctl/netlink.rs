@@ -39,9 +39,7 @@ link_attributes! {
         else c"The mode must be 0 (datagram) or 1 (connected)";
 
     /// 1: multicast groups that user space has joined on the port or its netdev are left to it.
-    umcast: u16 = 3,
-        if |umcast| umcast <= 1,
-        else c"umcast must be 0 or 1";
+    umcast: u16 = 3;
 
     /// The name of the RDMA device, where no network interface stands for its port.
     device: Text<{ NAME_LEN as u16 - 1 }> = 32;
