@@ -52,6 +52,16 @@ impl<T: Driver> Device<T> {
         }
     }
 
+    /// Has IPv6 make interface identifiers of the GUID in the device's own address, or at random where another interface on
+    /// the link makes them of the same GUID. Returns true if they are at random for that. `random` is what was returned
+    /// the last time, or false if IPv6 has begun on the device since then: what a user has chosen since then stays.
+    ///
+    /// For devices of type `ARPHRD_INFINIBAND`.
+    pub fn distinguish(&self, random: bool, _rtnl: &mut Rtnl) -> bool {
+        // SAFETY: RTNL is held.
+        unsafe { bindings::ipoib_rs_ipv6_distinguish(self.as_raw(), random) }
+    }
+
     /// Lets the stack announce our address to the neighbours, if the device is registered.
     pub fn notify_peers(&self, rtnl: &mut Rtnl) {
         if self.is_registered(rtnl) {

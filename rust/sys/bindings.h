@@ -39,6 +39,7 @@
 #include <rdma/ib_verbs.h>
 
 #include "helpers_cm.h"
+#include "helpers_ipv6.h"
 #include "helpers_neigh.h"
 #include "helpers_net.h"
 #include "helpers_rdma.h"

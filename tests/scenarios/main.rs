@@ -34,6 +34,7 @@ mod removal;
 mod ring;
 mod roce;
 mod samples;
+mod siblings;
 mod streams;
 mod sysctl;
 mod transfer;

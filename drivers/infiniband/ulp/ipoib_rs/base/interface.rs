@@ -78,6 +78,11 @@ pub(crate) struct Interface {
     pub(crate) pausing: Atomic<bool>,
     /// The GUID that a user has chosen for its address, or 0.
     guid: Atomic<u64>,
+    /// The GUID that a user has chosen, or 1 for the port's, when it was decided whether IPv6 makes interface identifiers of
+    /// the GUID; 0 if that is yet to be decided. RTNL protects changes.
+    pub(crate) identified: Atomic<u64>,
+    /// IPv6 makes them at random instead; RTNL protects changes.
+    pub(crate) distinct: Atomic<bool>,
     /// Its maker.
     pub(crate) origin: Origin,
     /// It is to be deleted as soon as RTNL can be had.
@@ -182,6 +187,8 @@ impl Interface {
             narrow: Atomic::new(false),
             pausing: Atomic::new(false),
             guid: Atomic::new(guid),
+            identified: Atomic::new(0),
+            distinct: Atomic::new(false),
             origin,
             doomed: Atomic::new(false),
             parent,
@@ -374,6 +381,11 @@ impl Interface {
     /// Returns true if the port is not a member of the partition now, as can be on InfiniBand.
     pub(crate) fn lacks_pkey(&self) -> bool {
         self.port.is_infiniband() && self.port.find_pkey(self.pkey()).is_err()
+    }
+
+    /// The GUID that a user has chosen; 0 for the port's own.
+    pub(crate) fn guid(&self) -> u64 {
+        self.guid.load(Relaxed)
     }
 
     /// Notes the GUID that a user has chosen. The port's own is none: that one follows the port.

@@ -9,6 +9,7 @@ use ipoib_netdev::task::{Queue, Run};
 use ipoib_rdma::{Client, Device as RdmaDevice, EventHandler, Found, Sought};
 use kernel::prelude::*;
 use kernel::str::CStr;
+use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 use crate::base::interface::Interface;
@@ -103,19 +104,32 @@ pub(crate) struct Watch;
 
 impl notifier::Listen for Watch {
     fn event(&self, dev: &RawDevice, event: notifier::Event, rtnl: &mut Rtnl) {
+        let own = ports::own(dev, rtnl);
         match event {
-            notifier::Event::Registered => return ports::note_ifindex(dev, rtnl),
+            notifier::Event::Registered => {
+                if let Some(own) = own {
+                    // IPv6 has just begun on it.
+                    own.data().identified.store(0, Relaxed);
+                    Interface::identify(&own, rtnl);
+                }
+                return ports::note_ifindex(dev, rtnl);
+            }
             notifier::Event::Up => children::follow(dev, true, rtnl),
             notifier::Event::Down => children::follow(dev, false, rtnl),
-            notifier::Event::MtuChanged => {}
+            notifier::Event::MtuChanged => {
+                if let Some(own) = own {
+                    Interface::identify(&own, rtnl);
+                }
+            }
             notifier::Event::Changed => {
-                if let Some(own) = ports::own(dev, rtnl) {
+                if let Some(own) = own {
                     Interface::announce(&own, rtnl);
                 }
             }
             notifier::Event::Readdressed => {
-                if let Some(own) = ports::own(dev, rtnl) {
+                if let Some(own) = own {
                     Interface::follow_broadcast(&own, rtnl);
+                    Interface::identify(&own, rtnl);
                 }
                 return;
             }

@@ -9,6 +9,7 @@ use ipoib_netdev::netdev_log;
 use ipoib_netdev::rtnl::Rtnl;
 use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::HwAddr;
+use ipoib_proto::mtu;
 use ipoib_proto::pace::Pace;
 use ipoib_proto::sizes::Sizes;
 use kernel::prelude::*;
@@ -156,6 +157,20 @@ impl Interface {
         dev.change_broadcast(this.broadcast().to_hwaddr().as_bytes(), rtnl);
         if dev.is_running() {
             Self::restart(dev, rtnl);
+        }
+    }
+
+    /// Sees to it that IPv6 does not make the same interface identifiers on this interface as on another one of the link.
+    /// That is decided for the port's GUID and for each that a user chooses, and again after a time without IPv6; in between,
+    /// a user may decide otherwise.
+    pub(super) fn identify(dev: &Device<Self>, rtnl: &mut Rtnl) {
+        let this = dev.data();
+        let possible = dev.mtu() >= mtu::MIN_IPV6 && !HwAddr(dev.address()).gid().is_zero();
+        let guid = if possible { this.guid().max(1) } else { 0 };
+        let before = this.identified.xchg(guid, Relaxed);
+        if guid != 0 && guid != before {
+            let random = before != 0 && this.distinct.load(Relaxed);
+            this.distinct.store(dev.distinguish(random, rtnl), Relaxed);
         }
     }
 

@@ -12,6 +12,9 @@ pub const MAX_CONNECTED: u32 = 65_520;
 /// The smallest MTU of an IPv4 link (RFC 791).
 pub const MIN_IPV4: u32 = 68;
 
+/// The smallest MTU of an IPv6 link (RFC 8200).
+pub const MIN_IPV6: u32 = 1280;
+
 /// Returns the largest IP packet for an InfiniBand MTU: what the encapsulation header leaves.
 #[inline]
 pub const fn ip_mtu(ib_mtu: u32) -> u32 {
