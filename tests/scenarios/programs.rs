@@ -330,7 +330,7 @@ scenario! {
 }
 
 scenario! {
-    /// On an InfiniBand port, systemd-networkd gives `ib0` its address and makes a child of it.
+    /// On an InfiniBand port, systemd-networkd gives `ib0` its address, and an MTU above the group's, and makes a child of it.
     #[on(uml)]
     fn networkd_on_infiniband(bed) {
         let bed = bed.infiniband().up()?;
@@ -347,7 +347,7 @@ scenario! {
 }
 
 scenario! {
-    /// On an InfiniBand port, NetworkManager gives `ib0` its address and makes a child of it.
+    /// On an InfiniBand port, NetworkManager gives `ib0` its address, and an MTU above the group's, and makes a child of it.
     #[on(uml)]
     fn networkmanager_on_infiniband(bed) {
         let bed = bed.infiniband().up()?;
@@ -379,8 +379,8 @@ scenario! {
 }
 
 scenario! {
-    /// On an InfiniBand port, ifupdown gives `ib0` its address and makes a child of it, takes that away, and makes it
-    /// again.
+    /// On an InfiniBand port, ifupdown gives `ib0` its address, and an MTU above the group's, and makes a child of it,
+    /// takes that away, and makes it again.
     #[on(uml)]
     fn ifupdown_on_infiniband(bed) {
         let bed = bed.infiniband().up()?;

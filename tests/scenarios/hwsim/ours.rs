@@ -13,6 +13,7 @@ mod many;
 mod neighbours;
 mod offload;
 mod one_port;
+mod parity;
 mod partitions;
 mod paths;
 mod place;
