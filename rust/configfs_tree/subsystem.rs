@@ -6,6 +6,7 @@ use core::mem::offset_of;
 use core::ptr::{self, NonNull};
 
 use ipoib_sys::bindings;
+use ipoib_sys::text::TextRef;
 use kernel::error::to_result;
 use kernel::ffi::c_char;
 use kernel::prelude::*;
@@ -63,7 +64,7 @@ impl<R: Parent> Root<R> {
 /// # Invariants
 ///
 /// It owns a reference to the item of the root, which is registered.
-pub struct Subsystem<R: Parent>(NonNull<Root<R>>);
+pub struct Subsystem<R: Parent>(NonNull<Root<R>>, TextRef);
 
 // SAFETY: A subsystem may be unregistered by any thread; the value is `Send`.
 unsafe impl<R: Parent> Send for Subsystem<R> {}
@@ -111,7 +112,7 @@ impl<R: Parent> Subsystem<R> {
             return Err(e);
         }
         // INVARIANT: It is registered, and the first reference is this one.
-        Ok(Self(root))
+        Ok(Self(root, TextRef::new()))
     }
 }
 

@@ -21,6 +21,7 @@ use core::fmt::{self, Write};
 use core::marker::PhantomData;
 
 use ipoib_sys::bindings;
+use ipoib_sys::text::TextRef;
 use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -31,7 +32,7 @@ use kernel::ModuleMetadata;
 /// # Invariants
 ///
 /// It is what debugfs has returned, and nobody else removes it.
-struct Entry(*mut bindings::dentry);
+struct Entry(*mut bindings::dentry, TextRef);
 
 // SAFETY: debugfs has locks of its own.
 unsafe impl Send for Entry {}
@@ -68,7 +69,7 @@ impl Dir {
         // may be an error or null.
         let entry = unsafe { bindings::debugfs_files_dir(name.as_char_ptr(), at) };
         // INVARIANT: It is new. Removing the parent removes what is in it, but the parent is kept.
-        let entry = Entry(entry);
+        let entry = Entry(entry, TextRef::new());
         let parent = parent.cloned();
         Ok(Arc::new(
             Self {
@@ -139,7 +140,7 @@ impl<T: Show> File<T> {
         };
         // INVARIANT: As in `Dir::new`.
         Ok(Self {
-            _entry: Entry(entry),
+            _entry: Entry(entry, TextRef::new()),
             _shown: shown,
             _parent: parent.clone(),
         })

@@ -7,6 +7,7 @@
 use core::marker::PhantomData;
 
 use ipoib_sys::bindings;
+use ipoib_sys::text::TextRef;
 use kernel::error::{from_err_ptr, from_result, to_result, VTABLE_DEFAULT_ERROR};
 use kernel::ffi::c_int;
 use kernel::prelude::*;
@@ -123,7 +124,7 @@ pub enum Home<'a> {
 /// # Context
 ///
 /// Made and dropped in process context without RTNL.
-pub struct Registration<T: Link>(Kind<T>);
+pub struct Registration<T: Link>(Kind<T>, TextRef);
 
 /// A kind of link, which may have ended since.
 ///
@@ -231,10 +232,11 @@ impl<T: Link> Registration<T> {
         to_result(unsafe { bindings::rtnl_link_register(&raw mut (*ops.ops.get()).ops) })?;
         *ops.open.get(&mut Rtnl::lock()) = true;
         // INVARIANT: Just registered.
-        Ok(Self(Kind {
+        let kind = Kind {
             ops,
             _driver: PhantomData,
-        }))
+        };
+        Ok(Self(kind, TextRef::new()))
     }
 }
 

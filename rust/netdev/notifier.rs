@@ -3,6 +3,7 @@
 //! Events of other network devices, in all namespaces.
 
 use ipoib_sys::bindings;
+use ipoib_sys::text::TextRef;
 use kernel::error::to_result;
 use kernel::ffi::{c_int, c_ulong, c_void};
 use kernel::prelude::*;
@@ -43,7 +44,7 @@ pub trait Listen: Send + Sync + 'static {
 }
 
 /// A registered listener. Dropping it ends it; it is told then that the devices that are left are unregistered.
-pub struct Registration<L: Listen>(Pin<KBox<Block<L>>>);
+pub struct Registration<L: Listen>(Pin<KBox<Block<L>>>, TextRef);
 
 #[pin_data]
 struct Block<L> {
@@ -85,7 +86,7 @@ impl<L: Listen> Registration<L> {
         )?;
         // SAFETY: The block is pinned until `Drop` unregistered it.
         to_result(unsafe { bindings::register_netdevice_notifier(block.block.get()) })?;
-        Ok(Self(block))
+        Ok(Self(block, TextRef::new()))
     }
 }
 

@@ -5,6 +5,7 @@
 use core::ops::Deref;
 
 use ipoib_sys::bindings;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::types::Opaque;
 
 use crate::rtnl::Rtnl;
@@ -147,7 +148,18 @@ impl RawDevice {
     }
 }
 
-/// A counted reference to a device.
+/// References that there are, forgotten ones included.
+static HELD: Atomic<u32> = Atomic::new(0);
+
+/// The most references, more than anybody has a use for. The core's count of a device has 32 bits: it must not come round to none.
+const MOST: u32 = 1 << 30;
+
+/// Counts one more reference. False: there are too many.
+fn has_room(held: &Atomic<u32>) -> bool {
+    held.fetch_add(1, Relaxed) < MOST
+}
+
+/// A counted reference to a device. One that is forgotten keeps the device, whose unregistration does not return.
 ///
 /// # Invariants
 ///
@@ -164,6 +176,7 @@ unsafe impl Sync for DeviceRef {}
 
 impl DeviceRef {
     fn new(dev: &RawDevice) -> Self {
+        assert!(has_room(&HELD), "references are forgotten");
         let mut tracker = pin_init::zeroed();
         // SAFETY: The device is allocated and referenced by whoever gave us `dev`.
         unsafe { bindings::ipoib_rs_netdev_hold(dev.as_raw(), &mut tracker) };
@@ -189,6 +202,7 @@ impl Drop for DeviceRef {
     fn drop(&mut self) {
         // SAFETY: The reference is ours by the invariant.
         unsafe { bindings::ipoib_rs_netdev_put(self.dev, &mut self.tracker) };
+        HELD.fetch_sub(1, Relaxed);
     }
 }
 
@@ -199,6 +213,24 @@ mod tests {
     use kernel::prelude::*;
 
     use super::*;
+    use crate::dummy::{Registered, Seen};
+
+    /// One that is forgotten counts, and the last one before the count would come round is refused.
+    #[test]
+    fn forgotten_references_count() -> Result {
+        let held = Atomic::new(MOST - 1);
+        assert!(has_room(&held));
+        assert!(!has_room(&held));
+        let registered = Registered::new(&Seen::new()?, |_| Ok(()))?;
+        let before = HELD.load(Relaxed);
+        let reference = core::mem::ManuallyDrop::new(registered.device().get());
+        let forgotten = HELD.load(Relaxed);
+        // The device would stay for ever.
+        drop(core::mem::ManuallyDrop::into_inner(reference));
+        assert_eq!(forgotten, before + 1);
+        assert_eq!(HELD.load(Relaxed), before);
+        Ok(())
+    }
 
     /// An interface that sysfs refuses never was in its namespace, which does not end for that.
     #[test]

@@ -5,6 +5,7 @@
 use core::ops::Deref;
 
 use ipoib_sys::bindings;
+use ipoib_sys::text::TextRef;
 use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::types::Opaque;
@@ -89,6 +90,7 @@ struct Inner<R: Run> {
     #[pin]
     work: Opaque<bindings::delayed_work>,
     run: R,
+    _text: TextRef,
 }
 
 // SAFETY: Work may be queued and cancelled on any thread, and `R` is `Send + Sync`.
@@ -110,6 +112,7 @@ impl<R: Run> Task<R> {
                     unsafe { bindings::ipoib_rs_free_work_init(slot, Some(trampoline::<R>)) };
                 }),
                 run,
+                _text: TextRef::new(),
             }),
             GFP_KERNEL,
         )?;

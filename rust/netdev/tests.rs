@@ -5,6 +5,7 @@
 use core::mem::MaybeUninit;
 
 use ipoib_sys::bindings;
+use ipoib_sys::text::TextRef;
 use kernel::alloc::flags::__GFP_ZERO;
 use kernel::error::to_result;
 use kernel::ffi::{c_int, c_ulong, c_void};
@@ -18,7 +19,9 @@ use crate::device::{Device, OwnedDevice, RawDevice};
 use crate::dummy::{Dummy, Registered, Seen, ADDR_LEN, HEADER_LEN};
 use crate::header::Outgoing;
 use crate::joined::Joined;
+use crate::link;
 use crate::napi::{Context, Napi, Poll, Source};
+use crate::notifier;
 use crate::ops::Tables;
 use crate::queue::TxGuard;
 use crate::rtnl::Rtnl;
@@ -47,6 +50,17 @@ impl Run for Pin<KBox<Holder>> {
             self.gave_back.store(1 + drops, Relaxed);
         }
     }
+}
+
+/// Does nothing.
+struct Deaf;
+
+impl notifier::Listen for Deaf {
+    fn event(&self, _dev: &RawDevice, _event: notifier::Event, _rtnl: &mut Rtnl) {}
+}
+
+impl Run for Deaf {
+    fn run(&self, _task: &Queue<'_>) {}
 }
 
 /// The event of a device of the tests' that is refused, of all devices; 0 for none.
@@ -867,6 +881,25 @@ mod cases {
             fsleep(Delta::from_millis(1));
         }
         assert!(dev.can_send(&mut Rtnl::lock()));
+        Ok(())
+    }
+
+    /// Returns true if what `make` makes keeps the text until it is dropped.
+    fn keeps_text<T>(make: impl FnOnce() -> Result<T>) -> Result<bool> {
+        let before = TextRef::count();
+        let made = make()?;
+        let during = TextRef::count();
+        drop(made);
+        // The loader has a reference to the text of a module.
+        Ok(TextRef::count() == before && during - before == i32::from(before > 0))
+    }
+
+    /// Registrations and work items, which no device ends, keep the text if they are forgotten.
+    #[test]
+    fn what_is_forgotten_keeps_the_text() -> Result {
+        assert!(keeps_text(|| link::Registration::<Dummy>::new(c"kunit"))?);
+        assert!(keeps_text(|| notifier::Registration::new(Deaf))?);
+        assert!(keeps_text(|| Task::new(Deaf))?);
         Ok(())
     }
 

@@ -203,6 +203,7 @@ unsafe extern "C" fn receive<L: Listen>(
 #[cfg(CONFIG_KUNIT = "y")]
 #[kunit_tests(raw_ether)]
 mod tests {
+    use ipoib_sys::text::TextRef;
     use kernel::error::to_result;
 
     use super::*;
@@ -267,6 +268,21 @@ mod tests {
         drop((attachment, device));
         assert_eq!(before, 1500);
         assert_eq!(after, 0);
+        Ok(())
+    }
+
+    /// One that is forgotten keeps the text that frames and events come to.
+    #[test]
+    fn an_attachment_keeps_the_text() -> Result {
+        let device = Ethernet::new()?;
+        let interface = Interface::new(0x88b5)?;
+        let before = TextRef::count();
+        let attachment = Attachment::new(NAME, &interface, &Arc::new(Deaf, GFP_KERNEL)?)?;
+        let during = TextRef::count();
+        drop((attachment, device));
+        // The loader has a reference to the text of a module.
+        assert_eq!(during - before, i32::from(before > 0));
+        assert_eq!(TextRef::count(), before);
         Ok(())
     }
 

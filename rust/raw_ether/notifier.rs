@@ -5,6 +5,7 @@
 use core::ops::Deref;
 
 use ipoib_sys::bindings;
+use ipoib_sys::text::TextRef;
 use kernel::error::to_result;
 use kernel::ffi::{c_int, c_ulong, c_void};
 use kernel::prelude::*;
@@ -44,7 +45,7 @@ pub trait Follow: Send + Sync + 'static {
 }
 
 /// A registered listener. Dropping this ends that: devices that exist are reported as unregistered before.
-pub struct Notifier<F: Follow>(Pin<KBox<Block<F>>>);
+pub struct Notifier<F: Follow>(Pin<KBox<Block<F>>>, TextRef);
 
 #[pin_data]
 struct Block<F: Follow> {
@@ -87,7 +88,7 @@ impl<F: Follow> Notifier<F> {
         )?;
         // SAFETY: The block is pinned until `Drop` has unregistered it.
         to_result(unsafe { bindings::register_netdevice_notifier(block.block.get()) })?;
-        Ok(Self(block))
+        Ok(Self(block, TextRef::new()))
     }
 }
 

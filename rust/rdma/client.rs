@@ -7,6 +7,7 @@ use core::ptr::{self, NonNull};
 
 use ipoib_netdev::device::RawDevice;
 use ipoib_sys::bindings;
+use ipoib_sys::text::TextRef;
 use kernel::error::{from_result, to_result};
 use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
@@ -137,6 +138,7 @@ pub struct Registration<T: Client> {
     #[pin]
     client: Opaque<bindings::ib_client>,
     _client: PhantomData<fn() -> T>,
+    _text: TextRef,
 }
 
 // SAFETY: It is only kept and dropped, which any thread may do.
@@ -182,6 +184,7 @@ impl<T: Client> Registration<T> {
                 })
             }),
             _client: PhantomData,
+            _text: TextRef::new(),
         })
     }
 }

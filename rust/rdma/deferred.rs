@@ -15,6 +15,7 @@ use core::ptr::NonNull;
 
 use ipoib_rings::deferred::{Link, List, Users};
 use ipoib_sys::bindings;
+use ipoib_sys::text::TextRef;
 use kernel::ffi::c_long;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Completion};
@@ -174,6 +175,7 @@ pub(crate) struct DeferredDrop {
     users: Users,
     #[pin]
     idle: Completion,
+    _text: TextRef,
 }
 
 // SAFETY: The list is atomic; its nodes hold values that are `Send`, and belong to whoever takes them off. The
@@ -308,6 +310,7 @@ impl Reaper {
                 patient,
                 users: Users::new(),
                 idle <- Completion::new(),
+                _text: TextRef::new(),
             }),
             GFP_KERNEL,
         )?;
@@ -399,6 +402,19 @@ mod tests {
         assert_eq!(gone.load(Relaxed), 2);
         assert_eq!(first.load(Relaxed), 1);
         assert_eq!(second.load(Relaxed), 0);
+        Ok(())
+    }
+
+    /// A reaper that is forgotten keeps the text of its work item.
+    #[test]
+    fn a_reaper_keeps_the_text() -> Result {
+        let before = TextRef::count();
+        let reaper = Reaper::new()?;
+        let during = TextRef::count();
+        drop(reaper);
+        // The loader has a reference to the text of a module.
+        assert_eq!(during - before, i32::from(before > 0));
+        assert_eq!(TextRef::count(), before);
         Ok(())
     }
 

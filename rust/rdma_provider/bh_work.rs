@@ -5,6 +5,7 @@
 use core::ptr;
 
 use ipoib_sys::bindings;
+use ipoib_sys::text::TextRef;
 use kernel::ffi::c_void;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
@@ -176,6 +177,7 @@ impl Trigger {
 pub struct BhWork<J: Job> {
     trigger: Arc<Trigger>,
     job: Arc<J>,
+    _text: TextRef,
 }
 
 impl<J: Job> BhWork<J> {
@@ -200,7 +202,11 @@ impl<J: Job> BhWork<J> {
         // INVARIANT: Work, timers and job are there, and this is going to own a reference to the trigger.
         trigger.ready.store(true, Release);
         // INVARIANT: It is ready with this job.
-        Ok(Self { trigger, job })
+        Ok(Self {
+            trigger,
+            job,
+            _text: TextRef::new(),
+        })
     }
 
     /// The trigger.

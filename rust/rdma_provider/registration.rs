@@ -6,6 +6,7 @@ use core::ptr::{self, NonNull};
 
 use ib_fabric::{Limit, LinkLayer};
 use ipoib_sys::bindings;
+use ipoib_sys::text::TextRef;
 use kernel::device;
 use kernel::error::to_result;
 use kernel::ffi::c_int;
@@ -28,6 +29,7 @@ pub struct Registration<A: Adapter> {
     /// Those of Ethernet ports.
     netdevs: Option<Netdevs<A>>,
     adapter: Arc<A>,
+    _text: TextRef,
 }
 
 // SAFETY: A device may be unregistered by any thread.
@@ -122,6 +124,7 @@ impl<A: Adapter> Registration<A> {
             device,
             netdevs,
             adapter,
+            _text: TextRef::new(),
         })
     }
 

@@ -217,7 +217,7 @@ void ipoib_rs_netdev_wait_unused(const struct net_device *dev)
 	unsigned long warn_at = jiffies + 10 * HZ;
 	int others;
 
-	while ((others = netdev_refcnt_read(dev) - 1) > 0) {
+	while ((others = netdev_refcnt_read(dev) - 1) != 0) {
 		if (time_after(jiffies, warn_at)) {
 			netdev_emerg(dev, "waiting for %d references\n", others);
 			warn_at = jiffies + 10 * HZ;

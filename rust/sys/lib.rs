@@ -31,6 +31,8 @@
 #[cfg(CONFIG_CFI)]
 compile_error!("CONFIG_CFI is not supported");
 
+pub mod text;
+
 /// The output of bindgen.
 pub mod bindings {
     use kernel::ffi;
