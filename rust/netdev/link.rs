@@ -24,7 +24,7 @@ use crate::files::{self, Files};
 use crate::net::Net;
 use crate::ops::Tables;
 use crate::optional::optional;
-use crate::rtnl::{Rtnl, RtnlCell};
+use crate::rtnl::{Rtnl, RtnlCell, RtnlGuard};
 use crate::vf::Functions;
 
 /// Parameters of a new device.
@@ -103,9 +103,9 @@ impl<T: Link> OwnedDevice<T> {
     ///
     /// # Context
     ///
-    /// Under RTNL; sleeps. Not where a file or a sysctl of the device is written: it waits for these. Nor in
-    /// [`Driver::open`](crate::device::Driver::open), behind which the stack goes on with the device.
-    pub fn unregister(self, _rtnl: &mut Rtnl) {
+    /// Under RTNL that was taken for this, and in no callback: when one returns, the stack goes on with the device. Sleeps.
+    /// Not where a file or a sysctl of the device is written: it waits for these.
+    pub fn unregister(self, _rtnl: &mut RtnlGuard) {
         // SAFETY: RTNL is held, and we hold a reference.
         unsafe { bindings::ipoib_rs_netdev_unregister(self.as_raw(), core::ptr::null_mut()) };
     }
@@ -635,6 +635,32 @@ mod tests {
         // Both are unregistered.
         core::mem::forget((parent, child));
         drop(rtnl);
+        assert_eq!(seen.drops.load(Relaxed), 2);
+        Ok(())
+    }
+
+    /// A device that is on rtnetlink's list stays there, to be unregistered with the others, once.
+    #[test]
+    fn a_queued_device_goes_with_its_list() -> Result {
+        let seen = Seen::new()?;
+        let parent = Registered::new(&seen, |_| Ok(()))?;
+        let child = Registered::new(&seen, |_| Ok(()))?;
+        let mut rtnl = Rtnl::lock();
+        let dependent = child.device().get_typed();
+        *parent.device().data().dependent.get(&mut rtnl) = Some(dependent);
+        let mut list = bindings::list_head::default();
+        list.next = &raw mut list;
+        list.prev = list.next;
+        // SAFETY: RTNL is held, the devices are registered, and the list is empty.
+        unsafe { dellink::<Dummy>(parent.device().as_raw(), &raw mut list) };
+        child.device().get_typed().unregister(&mut rtnl);
+        let stays = child.device().is_registered(&mut rtnl);
+        let first = list.next;
+        // SAFETY: RTNL is held, and the list is of devices that are registered.
+        unsafe { bindings::unregister_netdevice_many(&raw mut list) };
+        core::mem::forget((parent, child));
+        drop(rtnl);
+        assert!(stays && !core::ptr::eq(first, &raw mut list));
         assert_eq!(seen.drops.load(Relaxed), 2);
         Ok(())
     }

@@ -158,7 +158,7 @@ int ipoib_rs_netdev_set_up(struct net_device *dev, bool up)
  */
 void ipoib_rs_netdev_unregister(struct net_device *dev, struct list_head *list)
 {
-	if (dev->reg_state == NETREG_REGISTERED && !dev->dismantle)
+	if (dev->reg_state == NETREG_REGISTERED && !dev->dismantle && list_empty(&dev->unreg_list))
 		unregister_netdevice_queue(dev, list);
 }
 

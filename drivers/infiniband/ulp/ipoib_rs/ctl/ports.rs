@@ -5,7 +5,7 @@
 
 use ipoib_netdev::device::{Device, OwnedDevice, RawDevice};
 use ipoib_netdev::net::Net;
-use ipoib_netdev::rtnl::{Rtnl, RtnlCell};
+use ipoib_netdev::rtnl::{Rtnl, RtnlCell, RtnlGuard};
 use ipoib_rdma::Device as RdmaDevice;
 use kernel::prelude::*;
 use kernel::str::CStr;
@@ -296,7 +296,7 @@ pub(crate) fn add_ports(
 /// Without RTNL; sleeps.
 pub(super) fn one_by_one(
     mut next: impl FnMut(&mut Rtnl) -> Option<OwnedDevice<Interface>>,
-    mut act: impl FnMut(OwnedDevice<Interface>, &mut Rtnl),
+    mut act: impl FnMut(OwnedDevice<Interface>, &mut RtnlGuard),
 ) {
     loop {
         let mut rtnl = Rtnl::lock();
