@@ -41,6 +41,22 @@ pub(crate) const fn highest(policy: Policy) -> u16 {
     highest
 }
 
+/// Returns true if no number is that of two attributes.
+pub const fn are_distinct(policy: Policy) -> bool {
+    let mut at = 0;
+    while at < policy.len() {
+        let mut before = 0;
+        while before < at {
+            if policy[before].0 == policy[at].0 {
+                return false;
+            }
+            before += 1;
+        }
+        at += 1;
+    }
+    true
+}
+
 /// Makes the table by which netlink checks a request.
 ///
 /// # Errors
@@ -241,6 +257,11 @@ macro_rules! link_attributes {
             $($(#[$doc])* pub(crate) $name: Option<<$type as $crate::link::Value>::Asked<'a>>,)*
         }
 
+        const _: () = assert!(
+            $crate::link::are_distinct(Asked::POLICY),
+            "two attributes have one number"
+        );
+
         impl<'a> Asked<'a> {
             /// Numbers and types.
             pub(crate) const POLICY: $crate::link::Policy =
@@ -304,6 +325,23 @@ mod tests {
         wide: u32 = 4;
         /// A name of few letters.
         name: Text<3> = 7;
+    }
+
+    /// Netlink checks a number as the type that it has first.
+    #[test]
+    fn a_number_is_one_attribute() {
+        assert!(are_distinct(Asked::POLICY) && are_distinct(&[]));
+        for policy in [
+            &[(1, Type::U16), (1, Type::U16)],
+            &[(7, Type::U16), (7, Type::Text(9))],
+        ] {
+            assert!(!are_distinct(policy));
+        }
+        assert!(!are_distinct(&[
+            (2, Type::U32),
+            (1, Type::U16),
+            (2, Type::U16)
+        ]));
     }
 
     /// A message of attributes, which is freed when it is dropped.

@@ -16,7 +16,7 @@ use kernel::sync::Arc;
 use kernel::types::Opaque;
 
 use crate::attributes;
-pub use crate::attributes::{Attributes, Message, Policy, Text, Type, Value};
+pub use crate::attributes::{are_distinct, Attributes, Message, Policy, Text, Type, Value};
 use crate::device::{Device, OwnedDevice, RawDevice, Tasks};
 use crate::ethtool::{self, Ethtool};
 pub use crate::extack::Extack;
@@ -161,6 +161,10 @@ impl<T: Link> Registration<T> {
         assert!(
             attributes::highest(T::ATTRIBUTES) <= attributes::MAX,
             "rtnetlink knows no higher number"
+        );
+        assert!(
+            attributes::are_distinct(T::ATTRIBUTES),
+            "netlink checks a number as one type"
         );
         assert!(
             files::may_be(T::FILES),

@@ -129,7 +129,11 @@ fn refusals(messages: &str) -> BTreeSet<Refusal> {
         .filter_map(|message| {
             let spans = message["spans"].as_array()?;
             // The last message, which counts the others, is about no line.
-            let primary = spans.iter().find(|span| span["is_primary"] == true)?;
+            let mut primary = spans.iter().find(|span| span["is_primary"] == true)?;
+            // What a macro has made is about the line where that is called.
+            while let Some(call) = primary["expansion"].get("span") {
+                primary = call;
+            }
             let line = primary["line_start"].as_u64()? as usize;
             let code = message["code"]["code"].as_str().unwrap_or("none");
             Some((line, code.to_owned()))
@@ -156,6 +160,9 @@ mod tests {
             "\nno message\n",
             r#"{"level":"error","code":{"code":"E0425"},"spans":[{"is_primary":false,"line_start":1},"#,
             r#"{"is_primary":true,"line_start":2}]}"#,
+            "\n",
+            r#"{"level":"error","code":{"code":"E0080"},"spans":[{"is_primary":true,"line_start":107,"#,
+            r#""expansion":{"span":{"line_start":3,"expansion":null}}}]}"#,
             "\n",
             r#"{"level":"error","code":null,"spans":[]}"#,
         );
