@@ -135,14 +135,22 @@ impl<T: Driver> Device<T> {
     ///
     /// # Context
     ///
-    /// Process context or softirq; not within [`Driver::transmit`], which holds it.
+    /// Process context or softirq; not within [`Driver::transmit`], nor with a guard: whoever has the lock waits for itself.
     pub fn lock_tx(&self) -> TxGuard<'_, T> {
+        // Where there is one CPU, spinlocks exclude nobody, and two guards would refer to the same state.
+        assert!(cfg!(CONFIG_SMP) || !self.holds_tx());
         // SAFETY: The device is allocated.
         unsafe { bindings::ipoib_rs_tx_lock(self.as_raw()) };
         TxGuard {
             dev: self,
             _not_send: NotThreadSafe,
         }
+    }
+
+    /// Returns true if this context has the transmit lock.
+    fn holds_tx(&self) -> bool {
+        // SAFETY: The device is allocated.
+        unsafe { bindings::ipoib_rs_tx_owned(self.as_raw()) }
     }
 
     /// State that the transmit lock protects, for a callback that runs under it.
@@ -193,5 +201,28 @@ impl<T: Driver> Drop for TxGuard<'_, T> {
     fn drop(&mut self) {
         // SAFETY: The guard took the lock.
         unsafe { bindings::ipoib_rs_tx_unlock(self.dev.as_raw()) };
+    }
+}
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kunit_tests(rust_netdev_queue)]
+mod tests {
+    use super::*;
+    use crate::dummy::{Registered, Seen};
+
+    /// A guard is noticed where the lock itself keeps nobody out.
+    #[test]
+    fn the_lock_has_a_holder() -> Result {
+        let registered = Registered::new(&Seen::new()?, |_| Ok(()))?;
+        let dev = registered.device();
+        for _ in 0..2 {
+            assert!(!dev.holds_tx());
+            let guard = dev.lock_tx();
+            let held = dev.holds_tx();
+            // A test that fails ends below.
+            drop(guard);
+            assert!(held && !dev.holds_tx());
+        }
+        Ok(())
     }
 }

@@ -99,6 +99,12 @@ void ipoib_rs_tx_reset(struct net_device *dev, const struct napi_struct *napi)
 	__netif_tx_unlock_bh(queue);
 }
 
+/* Whether this context holds the transmit lock. */
+bool ipoib_rs_tx_owned(const struct net_device *dev)
+{
+	return owned(txq(dev));
+}
+
 void ipoib_rs_tx_lock(struct net_device *dev)
 {
 	__netif_tx_lock_bh(txq(dev));
@@ -153,8 +159,8 @@ int ipoib_rs_netdev_set_up(struct net_device *dev, bool up)
 }
 
 /*
- * Of no effect unless the device is registered, and nobody unregisters it already: the kernel would
- * stop.
+ * Of no effect unless the device is registered, and nobody unregisters it already, or has it on a
+ * list of those to be unregistered: the kernel would stop, or take it off that list.
  */
 void ipoib_rs_netdev_unregister(struct net_device *dev, struct list_head *list)
 {

@@ -23,6 +23,7 @@ bool ipoib_rs_tx_completed(struct net_device *dev, const struct napi_struct *nap
 void ipoib_rs_tx_stop(struct net_device *dev);
 void ipoib_rs_tx_wake(struct net_device *dev);
 void ipoib_rs_tx_reset(struct net_device *dev, const struct napi_struct *napi);
+bool ipoib_rs_tx_owned(const struct net_device *dev);
 void ipoib_rs_tx_lock(struct net_device *dev);
 void ipoib_rs_tx_unlock(struct net_device *dev);
 
