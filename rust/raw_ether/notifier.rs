@@ -9,10 +9,10 @@ use ipoib_sys::text::TextRef;
 use kernel::error::to_result;
 use kernel::ffi::{c_int, c_ulong, c_void};
 use kernel::prelude::*;
-use kernel::types::Opaque;
+use kernel::types::{NotThreadSafe, Opaque};
 
-/// RTNL, until it is dropped.
-pub struct Rtnl(());
+/// RTNL, until it is dropped, which the task does that took it.
+pub struct Rtnl(NotThreadSafe);
 
 impl Rtnl {
     /// Takes RTNL.
@@ -23,7 +23,7 @@ impl Rtnl {
     pub fn lock() -> Self {
         // SAFETY: By the context.
         unsafe { bindings::rtnl_lock() };
-        Self(())
+        Self(NotThreadSafe)
     }
 }
 

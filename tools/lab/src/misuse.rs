@@ -18,8 +18,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Kbuild's note of the command that has compiled the driver.
-const DRIVER: &str = "drivers/infiniband/ulp/ipoib_rs/.main.o.cmd";
+/// Programs, and Kbuild's note of the command that has compiled the driver whose crates they use.
+const USERS: [(&str, &str); 2] = [
+    (
+        "tests/misuse",
+        "drivers/infiniband/ulp/ipoib_rs/.main.o.cmd",
+    ),
+    (
+        "tests/misuse/ib_hwsim",
+        "drivers/infiniband/sw/ib_hwsim/.main.o.cmd",
+    ),
+];
 
 /// An error: its line, and its code if it has one.
 type Refusal = (usize, String);
@@ -27,29 +36,16 @@ type Refusal = (usize, String);
 /// Compiles all programs against what was built for `built`, and counts them.
 pub fn run(layout: &Layout, built: &Built) -> Result<Tally> {
     let objects = module::objects(layout, built, MODULES[0]);
-    let note = objects.join(DRIVER);
-    let text = fs::read_to_string(&note).with_context(|| note.display().to_string())?;
-    let compiler = Compiler {
-        command: command(&text).with_context(|| format!("no command in {}", note.display()))?,
-        output: tempfile::tempdir()?,
-        objects,
-    };
-    let dir = layout.checkout.join("tests/misuse");
-    let mut files: Vec<PathBuf> = fs::read_dir(&dir)
-        .with_context(|| dir.display().to_string())?
-        .map(|entry| Ok(entry?.path()))
-        .filter(|path| !matches!(path, Ok(path) if path.extension() != Some(OsStr::new("rs"))))
-        .collect::<Result<_>>()?;
-    files.sort();
-    ensure!(!files.is_empty(), "no program in {}", dir.display());
     let mut tally = Tally::default();
-    for file in files {
-        let name = file.file_stem().unwrap_or_default().to_string_lossy();
-        let result = compiler.check(&file);
-        if let Err(e) = &result {
-            print(&format!("misuse {name} ... FAILED\n{e:#}"));
-        }
-        tally.count(&name, result.is_ok());
+    for (programs, note) in USERS {
+        let note = objects.join(note);
+        let text = fs::read_to_string(&note).with_context(|| note.display().to_string())?;
+        let compiler = Compiler {
+            command: command(&text).with_context(|| format!("no command in {}", note.display()))?,
+            output: tempfile::tempdir()?,
+            objects: objects.clone(),
+        };
+        compiler.check_all(&layout.checkout.join(programs), &mut tally)?;
     }
     Ok(tally)
 }
@@ -62,6 +58,26 @@ struct Compiler {
 }
 
 impl Compiler {
+    /// Compiles all programs in a directory, and counts them.
+    fn check_all(&self, dir: &Path, tally: &mut Tally) -> Result<()> {
+        let mut files: Vec<PathBuf> = fs::read_dir(dir)
+            .with_context(|| dir.display().to_string())?
+            .map(|entry| Ok(entry?.path()))
+            .filter(|path| !matches!(path, Ok(path) if path.extension() != Some(OsStr::new("rs"))))
+            .collect::<Result<_>>()?;
+        files.sort();
+        ensure!(!files.is_empty(), "no program in {}", dir.display());
+        for file in files {
+            let name = file.file_stem().unwrap_or_default().to_string_lossy();
+            let result = self.check(&file);
+            if let Err(e) = &result {
+                print(&format!("misuse {name} ... FAILED\n{e:#}"));
+            }
+            tally.count(&name, result.is_ok());
+        }
+        Ok(())
+    }
+
     fn check(&self, file: &Path) -> Result<()> {
         let text = fs::read_to_string(file)?;
         let expected = marks(&text);
@@ -154,7 +170,7 @@ mod tests {
 
     #[test]
     fn errors_have_lines_and_codes() {
-        let text = "fn a() {}\nb(); //~ E0425\n";
+        let text = "fn a() {}\nb(); //~ E0425\nc!(); //~ E0080\n";
         let messages = concat!(
             r#"{"level":"warning","code":null,"spans":[{"is_primary":true,"line_start":1}]}"#,
             "\nno message\n",
