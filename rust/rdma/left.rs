@@ -12,6 +12,7 @@ use core::mem::transmute;
 use core::ptr::NonNull;
 
 use ipoib_sys::bindings;
+use ipoib_sys::text::TextRef;
 use kernel::ffi::c_void;
 use kernel::revocable::Revocable;
 use kernel::sync::Arc;
@@ -110,8 +111,10 @@ pub(crate) unsafe fn leave(object: Object, told: Option<Arc<dyn Told>>) {
     unsafe {
         if !bindings::ipoib_rs_keep_module() {
             bindings::ipoib_rs_copy_name(object.detach());
-            // Devices call in interrupts, for which RCU waits.
-            bindings::synchronize_rcu();
+            // Soft-RoCE, for one, calls handlers of shared receive queues in work that can be preempted.
+            if !bindings::ipoib_rs_wait_for_calls() {
+                core::mem::forget(TextRef::new());
+            }
         }
     }
 }
@@ -120,9 +123,13 @@ pub(crate) unsafe fn leave(object: Object, told: Option<Arc<dyn Told>>) {
 #[kernel::prelude::kunit_tests(rust_rdma_left)]
 mod tests {
     use super::*;
+    use ipoib_netdev::clock::now_ms;
+    use ipoib_netdev::task::{Queue, Run, Task};
     use kernel::alloc::flags::__GFP_ZERO;
     use kernel::prelude::*;
     use kernel::str::{CStr, CStrExt};
+    use kernel::sync::atomic::{Atomic, Relaxed};
+    use kernel::time::{delay::fsleep, Delta};
 
     /// The name of a client.
     const NAME: &CStr = c"kunit";
@@ -147,6 +154,44 @@ mod tests {
     fn object<T>() -> Result<NonNull<T>> {
         let object = KBox::<T>::new_uninit(GFP_KERNEL | __GFP_ZERO)?;
         NonNull::new(KBox::into_raw(object).cast()).ok_or(EINVAL)
+    }
+
+    /// Work in the middle of a call, which can be preempted, as that of a device can.
+    struct Caller {
+        begun: Arc<Atomic<u32>>,
+        ended: Arc<Atomic<u32>>,
+    }
+
+    impl Run for Caller {
+        fn run(&self, _task: &Queue<'_>) {
+            let begin = now_ms();
+            self.begun.store(1, Relaxed);
+            while now_ms() - begin < 100 {
+                core::hint::spin_loop();
+            }
+            self.ended.store(1, Relaxed);
+        }
+    }
+
+    /// The text of a handler stays until calls of it that have begun are over, in work, too.
+    #[test]
+    fn calls_are_waited_for() -> Result {
+        let (begun, ended) = (
+            Arc::new(Atomic::new(0), GFP_KERNEL)?,
+            Arc::new(Atomic::new(0), GFP_KERNEL)?,
+        );
+        let task = Task::new(Caller {
+            begun: begun.clone(),
+            ended: ended.clone(),
+        })?;
+        task.queue(0);
+        while begun.load(Relaxed) == 0 {
+            fsleep(Delta::from_millis(1));
+        }
+        // SAFETY: Process context.
+        let waited = unsafe { bindings::ipoib_rs_wait_for_calls() };
+        assert!(!waited || ended.load(Relaxed) == 1);
+        Ok(())
     }
 
     /// Nothing of what is left refers to the module, which may be gone. A device may call it all the same.

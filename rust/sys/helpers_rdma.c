@@ -13,6 +13,7 @@
 #include <linux/ipv6.h>
 #include <linux/module.h>
 #include <linux/netdevice.h>
+#include <linux/stop_machine.h>
 #include <linux/string.h>
 #include <net/addrconf.h>
 #include <net/net_namespace.h>
@@ -368,6 +369,27 @@ void *ipoib_rs_noop(void)
 {
 	/* This module is built without CONFIG_CFI, which would look at the function's type. */
 	return noop_fsync;
+}
+
+static int nothing(void *unused)
+{
+	return 0;
+}
+
+/*
+ * Waits for those who have read the address of a handler before it was replaced, and are about to
+ * call it: in interrupts, or in work, for which RCU need not wait. Without preemption, they are over
+ * when each CPU has been through the scheduler. Else, work may have been preempted just then.
+ * False: the kernel cannot tell when that has gone on.
+ */
+bool ipoib_rs_wait_for_calls(void)
+{
+	if (!IS_ENABLED(CONFIG_PREEMPTION)) {
+		stop_machine(nothing, NULL, NULL);
+		return true;
+	}
+	synchronize_rcu_tasks();
+	return IS_ENABLED(CONFIG_TASKS_RCU);
 }
 
 /* The name of an object that stays when the module goes. */

@@ -60,6 +60,7 @@ void ipoib_rs_ib_event_handler_init(struct ib_event_handler *handler,
 				    void (*func)(struct ib_event_handler *handler,
 						 struct ib_event *event));
 bool ipoib_rs_keep_module(void);
+bool ipoib_rs_wait_for_calls(void);
 void *ipoib_rs_noop(void);
 void ipoib_rs_copy_name(struct rdma_restrack_entry *res);
 void ipoib_rs_work_init(struct work_struct *work, work_func_t func);

@@ -251,9 +251,11 @@ void ipoib_rs_page_pool_keep_mapped(struct page_pool *pool)
 {
 	pool->dma_sync = false;
 	/*
-	 * The pool unmaps the pages in its list only. With the list empty, a page that returns
-	 * still has its number there taken off, without which the kernel warns. Where pages have
-	 * no room for a number, there is no list.
+	 * The pool unmaps the pages in its list only, be it as they return
+	 * (__page_pool_unmap_netmem_dma()) or all at once (page_pool_scrub()). With the list
+	 * empty, a page that returns still has its number there taken off, without which the
+	 * kernel warns. Where pages have no room for a number, there is no list. That is how 7.3
+	 * does it, and how the tests of this check that it still does.
 	 */
 	if (PP_DMA_INDEX_BITS)
 		xa_destroy(&pool->dma_mapped);

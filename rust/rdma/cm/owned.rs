@@ -14,6 +14,9 @@ use crate::deferred::DeferDrop;
 use crate::device::Device;
 
 /// The longest wait for a report that the CM owes, or may owe, in milliseconds. It delays the end of the device only.
+///
+/// A kernel with "IB/cm: hold the ID while a send error is reported" (`patches/`) needs no such wait. Others free the ID in
+/// spite of it, if the CM's worker does not run for that long just before it reports.
 const REPORT_MS: i64 = 1000;
 
 /// A connection ID, and the stage of its destruction.
@@ -88,8 +91,8 @@ impl<H: CmHandler> OwnedId<H> {
             End::Past(then) => return self.is_silent(now - then),
         };
         // While the CM reports that a message was not answered, it holds no reference to the ID
-        // (`cm_process_send_error`), so that destroying that does not wait for the report. Every
-        // other report does hold one.
+        // (`cm_process_send_error`), unless it has the patch that `REPORT_MS` names, so that destroying that does not wait
+        // for the report. Every other report does hold one.
         let is_owed = |state| self.context.is_owed_report(state);
         if self.state().is_some_and(is_owed) {
             let since = since.unwrap_or(now);

@@ -117,8 +117,8 @@ pub(super) unsafe extern "C" fn event<H: CmHandler>(
     if let (Some(handler), Some(told)) = (handler, told) {
         handler.event(told);
     }
-    // The CM holds no reference to the ID while it reports that a message was not answered: once that is settled, nobody
-    // waits for this function any more.
+    // A CM without the patch that `REPORT_MS` names holds no reference to the ID while it reports that a message was not
+    // answered: once that is settled, nobody waits for this function any more.
     match event.event {
         bindings::ib_cm_event_type_IB_CM_REQ_ERROR => context.settle(REQ, NONE),
         bindings::ib_cm_event_type_IB_CM_REP_ERROR => context.settle(REP, NONE),
