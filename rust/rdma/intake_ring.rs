@@ -113,13 +113,14 @@ enum Post {
 /// * A slot is chained, or the device may have its buffer, or it is idle in the sense of `Queues`.
 /// * `late` has an element for every slot of a shared receive queue. If it is the slot's identifier, the
 ///   slot was overtaken.
-/// * `wcs` has [`Self::BATCH`] elements.
+/// * `wcs` has [`Self::BATCH`] elements, of which the last fetch has filled the first `fetched`.
 /// * `post` is as `intake` is.
 /// * The ring has claimed `intake`, and posts what `memory` holds, which nobody drops before
 ///   that is destroyed.
 pub struct IntakeRing {
     memory: ManuallyDrop<Memory>,
     wcs: KVec<bindings::ib_wc>,
+    fetched: usize,
     chain: RecvChain,
     post: Post,
     report: ReceiveReport,
@@ -203,6 +204,7 @@ impl IntakeRing {
         Ok(Self {
             memory: ManuallyDrop::new(memory),
             wcs,
+            fetched: 0,
             chain,
             post,
             report: ReceiveReport::default(),
@@ -358,7 +360,8 @@ impl IntakeRing {
     pub fn fetch(&mut self, most: usize) -> usize {
         // SAFETY: By the type invariant.
         unsafe { core::hint::assert_unchecked(self.wcs.len() == Self::BATCH) };
-        self.cq.poll(&mut self.wcs, most).len()
+        self.fetched = self.cq.poll(&mut self.wcs, most).len();
+        self.fetched
     }
 
     /// The most that [`Self::fetch`] takes: all that a poll may do.
@@ -372,10 +375,16 @@ impl IntakeRing {
             memory,
             chain,
             wcs,
+            fetched,
             report,
             post,
             ..
         } = self;
+        if i >= *fetched {
+            return None;
+        }
+        // SAFETY: By the type invariant.
+        let wc = unsafe { wcs.get_unchecked(i) };
         let queues = match post {
             Post::Shared(..) => None,
             Post::Separate(queues) => Some(queues),
