@@ -221,6 +221,13 @@ impl Device {
         unsafe { bindings::ipoib_rs_ib_is_roce(self.as_raw(), port) }
     }
 
+    /// Returns true if a packet on RoCE goes to the Ethernet address that its path or address handle has. Soft-RoCE sends it
+    /// by an IP route to the GID.
+    pub(crate) fn sends_to_macs(&self) -> bool {
+        // SAFETY: Registered by the type invariant; the driver's number does not change.
+        unsafe { (*self.as_raw()).ops.driver_id != bindings::rdma_driver_id_RDMA_DRIVER_RXE }
+    }
+
     /// Returns true if `port` exists and is one of InfiniBand, not of Omni-Path.
     pub fn is_infiniband(&self, port: u32) -> bool {
         // SAFETY: Registered by the type invariant.

@@ -203,6 +203,13 @@ impl Incoming<'_> {
         Some(base_lid(lid, if err == 0 { lmc.into() } else { 0 }))
     }
 
+    /// On RoCE, the Ethernet address that the answer goes to, be it that of a router: that of the GID which the request came
+    /// from as the network says, not the peer. `None` on other ports, and where the device sends to the GID itself.
+    pub fn remote_mac(&self) -> Option<[u8; 6]> {
+        self.pd.device().sends_to_macs().then_some(())?;
+        mac_of(self.path)
+    }
+
     /// The requested service.
     pub fn service_id(&self) -> u64 {
         u64::from_be(self.path.service_id)
@@ -281,6 +288,18 @@ impl Incoming<'_> {
     }
 }
 
+/// The Ethernet address of a path, if it has one.
+fn mac_of(path: &bindings::sa_path_rec) -> Option<[u8; 6]> {
+    match path.rec_type {
+        bindings::sa_path_rec_type_SA_PATH_REC_TYPE_ROCE_V1
+        | bindings::sa_path_rec_type_SA_PATH_REC_TYPE_ROCE_V2 => {
+            // SAFETY: That is the view of the union for these types.
+            Some(unsafe { path.__bindgen_anon_1.roce.dmac })
+        }
+        _ => None,
+    }
+}
+
 /// The first of the 2^`lmc` LIDs of a port (IBA volume 1, section 4.1.3), of which `lid` is one.
 fn base_lid(lid: u16, lmc: u32) -> u16 {
     lid & u16::MAX.checked_shl(lmc).unwrap_or(0)
@@ -290,6 +309,26 @@ fn base_lid(lid: u16, lmc: u32) -> u16 {
 #[kunit_tests(rust_rdma_cm_listen)]
 mod tests {
     use super::*;
+    use crate::fake::Fake;
+
+    /// An answer goes to an Ethernet address on RoCE only, unless the device finds the way by the GID.
+    #[test]
+    fn an_answer_goes_to_a_mac_on_roce() -> Result {
+        let mut path = KBox::<bindings::sa_path_rec>::zeroed(GFP_KERNEL)?;
+        path.__bindgen_anon_1.roce.dmac = [2, 0, 0, 0, 0, 7];
+        path.rec_type = bindings::sa_path_rec_type_SA_PATH_REC_TYPE_ROCE_V2;
+        assert_eq!(mac_of(&path), Some([2, 0, 0, 0, 0, 7]));
+        path.rec_type = bindings::sa_path_rec_type_SA_PATH_REC_TYPE_IB;
+        assert_eq!(mac_of(&path), None);
+        let fake = Fake::new()?;
+        assert!(fake.device().sends_to_macs());
+        // SAFETY: The device is the test's, and nobody else looks.
+        unsafe {
+            (*fake.device().as_raw()).ops.driver_id = bindings::rdma_driver_id_RDMA_DRIVER_RXE
+        };
+        assert!(!fake.device().sends_to_macs());
+        Ok(())
+    }
 
     #[test]
     fn a_port_has_one_base_lid() {

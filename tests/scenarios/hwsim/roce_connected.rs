@@ -4,9 +4,11 @@
 //! queue pairs at all.
 
 use super::hca;
+use super::mads::UMAD;
 use super::roce::{ping, up, write};
 use super::roce_devices::heal;
 use crate::connected::{connect, set_mode, story};
+use crate::inspect::{directory, identity, table};
 use crate::order::{counter, set};
 use crate::streams::iperf3;
 use crate::transfer::transfer;
@@ -14,7 +16,10 @@ use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
 use lab::scenario;
 use serde_json::Value;
+use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
+
+const NAMES: &str = include_str!("../../guest/hwsim/mads/names.py");
 
 /// The largest MTU in connected mode.
 const LARGE: u32 = 65520;
@@ -297,6 +302,34 @@ scenario! {
         set_mode(b, "connected")?;
         b.ok(&format!("ip link set ib0 mtu {LARGE}"))?;
         connect(a, b)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Root of a host asks in ever new names, and the answers go to that host's Ethernet address, whatever it says. It gets what
+    /// one host gets.
+    #[on(lockdep)]
+    fn one_host_has_a_part_in_whatever_names(bed) {
+        let bed = bed.one_machine().up()?;
+        let (a, b) = connected(&bed, &[])?;
+        let (own, _) = identity(a)?;
+        let index = a.ok(&format!(
+            "cd /sys/class/infiniband/{}/ports/1
+             for n in $(ls gids); do
+                 [ $(cat gids/$n) = {} ] && grep -q v2 gid_attrs/types/$n && echo $n && break
+             done",
+            hca(a),
+            own.parse::<Ipv6Addr>()?.segments().map(|word| format!("{word:04x}")).join(":")
+        ))?;
+        let (gid, qpn) = identity(b)?;
+        let before = counter(b, "rc_requests_received")?;
+        a.python(&format!("{UMAD}{NAMES}"), &[&hca(a), &gid, &qpn, index.trim(), "16"])?.ok()?;
+        let came = format!("[ $(ethtool -S ib0 | sed -n 's/^ *rc_requests_received: //p') -ge {} ]", before + 16);
+        b.wait_until(&came, Duration::from_secs(10)).with_context(|| story(b))?;
+        let rows = table(b, &format!("{}/connections", directory(b, "ib0")?))?;
+        let named = rows.iter().filter(|row| row["gid"].starts_with("fe80::bad:")).count();
+        ensure!(named == 8, "{named}: {}", story(b));
         bed.finish()
     }
 }

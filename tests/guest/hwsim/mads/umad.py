@@ -52,4 +52,7 @@ def node_guid(fd, agent, hops, limit):
     return struct.unpack_from("!Q", answer, 64 + 12)[0]
 
 fd = open_umad(sys.argv[1])
-smi, gsi = register(fd, 0), register(fd, 1)
+gsi = register(fd, 1)
+# There is no QP0 on Ethernet.
+with open("/sys/class/infiniband/%s/ports/1/link_layer" % sys.argv[1]) as link_layer:
+    smi = register(fd, 0) if link_layer.read() == "InfiniBand\n" else None

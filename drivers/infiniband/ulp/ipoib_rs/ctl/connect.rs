@@ -354,10 +354,10 @@ impl ConnListener {
         if !peer.is_unicast() || peer == own {
             return Err(Refusal::Data);
         }
-        let origin = match incoming.remote_lid() {
-            Some(lid) => Origin::Lid(lid),
-            None => Origin::Gid(peer.gid()),
-        };
+        let by_mac = incoming
+            .remote_mac()
+            .map_or(Origin::Gid(peer.gid()), Origin::Mac);
+        let origin = incoming.remote_lid().map_or(by_mac, Origin::Lid);
         Ok(admission::Request { peer, origin, data })
     }
 

@@ -83,7 +83,10 @@ pub enum Origin {
     /// On InfiniBand, the LID of the port that it came from: a user of any host can ask with any GID, and the answer goes to
     /// this LID.
     Lid(u16),
-    /// On RoCE, the GID that it came from, as the answer goes to that.
+    /// On RoCE, the Ethernet address that the answer goes to: root of any host can ask with any GID. Hosts behind a router
+    /// share that of the router; groups, and so interfaces, do not reach beyond it.
+    Mac([u8; 6]),
+    /// On soft-RoCE, the GID that the request names, since the answer goes to that, by an IP route.
     Gid(Gid),
 }
 
@@ -264,14 +267,15 @@ mod tests {
         assert!(load(32, 32).admits(AGAIN));
     }
 
-    /// Half of them on each kind of port.
+    /// A third of them on each kind of port.
     fn origin(number: u8) -> Origin {
-        if number % 2 == 0 {
-            return Origin::Lid(number.into());
-        }
         let mut raw = [0; 16];
         raw[15] = number;
-        Origin::Gid(Gid(raw))
+        match number % 3 {
+            0 => Origin::Lid(number.into()),
+            1 => Origin::Gid(Gid(raw)),
+            _ => Origin::Mac([0, 0, 0, 0, 0, number]),
+        }
     }
 
     /// Asks for a connection from `asker` where each of `held`, an origin and a time each, has one that is not confirmed.
