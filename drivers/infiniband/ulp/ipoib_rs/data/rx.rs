@@ -9,8 +9,10 @@ use ipoib_netdev::page_pool::Frame;
 use ipoib_netdev::skb::PacketType;
 use ipoib_proto::challenge::Challenge;
 use ipoib_proto::drop::DropReason;
+use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::rx::{
-    self, classify, classify_known, Destination, Local, Network, Route, RxMeta, PAYLOAD_OFFSET,
+    self, classify, classify_known, unicast_source, Destination, Local, Network, Route, RxMeta,
+    PAYLOAD_OFFSET,
 };
 use ipoib_proto::turn::{self, Turn};
 use ipoib_rdma::{Completion, FlushTime, Lane, NetworkHeader, Receive};
@@ -264,13 +266,13 @@ fn network(header: Option<NetworkHeader>, infiniband: bool) -> Option<Network> {
 fn challenged(
     rc: &mut Option<KBox<RcRx>>,
     datagram: &[u8],
-    src_qp: u32,
+    source: impl FnOnce() -> Option<HwAddr>,
     reason: DropReason,
 ) -> Result<(), DropReason> {
     let rc = rc.as_mut().filter(|_| reason == DropReason::EtherType);
     let challenge = Challenge::of_datagram(datagram);
     let (rc, challenge) = rc.zip(challenge).ok_or(reason)?;
-    rc.challenged(&challenge, src_qp)
+    rc.challenged(&challenge, &source().ok_or(DropReason::NoConnection)?)
 }
 
 /// Datagrams of a poll.
@@ -351,8 +353,10 @@ impl Link {
         meta: RxMeta,
         rc: &mut Option<KBox<RcRx>>,
     ) -> Result<rx::Frame<'_>, Option<DropReason>> {
-        classify(datagram, meta, &self.local, &mut self.route)
-            .map_err(|reason| challenged(rc, datagram, meta.src_qp, reason).err())
+        let Self { local, route } = self;
+        let source = || unicast_source(datagram, meta, local);
+        classify(datagram, meta, local, route)
+            .map_err(|reason| challenged(rc, datagram, source, reason).err())
     }
 }
 

@@ -69,7 +69,7 @@ impl RcContext {
             };
         };
         let icrc = settings.icrc() && extension.flags.contains(Flags::ICRC);
-        let header = EXTENDED_HEADERS as u32;
+        let largest = extension.max_message.min(MAX_MESSAGE);
         Negotiated {
             mtu,
             extended: true,
@@ -81,7 +81,7 @@ impl RcContext {
             },
             // Each segment gets a checksum of its own, so that one goes with the other.
             max_large: if icrc && settings.large_frames() {
-                extension.max_message.min(MAX_MESSAGE) - header
+                largest.saturating_sub(EXTENDED_HEADERS as u32)
             } else {
                 0
             },

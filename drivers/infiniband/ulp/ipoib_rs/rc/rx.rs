@@ -10,7 +10,7 @@ use ipoib_netdev::napi::{Binding, Context};
 use ipoib_netdev::parts;
 use ipoib_netdev::skb;
 use ipoib_proto::admission::{is_short, may_be_dry, KEPT_MS};
-use ipoib_proto::challenge::Challenge;
+use ipoib_proto::challenge::{Challenge, PAUSE_MS};
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::ending::Passes;
 use ipoib_proto::extended::{self, PartialChecksum, TCP_V4_CHECKSUM};
@@ -57,8 +57,8 @@ struct Peer {
     source: HwAddr,
     /// The most messages that it may have in flight to us, if extended frames were agreed on.
     width: Option<u16>,
-    /// The UD queue pair that may challenge us, if we have asked for the connection.
-    challenger: Option<u32>,
+    /// When it may challenge us again.
+    quiet_until: u64,
 }
 
 /// The receiving side of an interface's connections.
@@ -193,7 +193,7 @@ impl RcRx {
             key: qp.key(),
             source: lid.map_or(peer, |lid| source_in_subnet(lid, peer.qpn())),
             width: extended.then_some(rc.width),
-            challenger: (rc.id.role == Role::Asked).then(|| peer.qpn().get()),
+            quiet_until: 0,
             rc,
         };
         let list = &mut self.peers.list;
@@ -224,16 +224,20 @@ impl RcRx {
     pub(crate) fn challenged(
         &mut self,
         challenge: &Challenge,
-        from: u32,
+        from: &HwAddr,
     ) -> Result<(), DropReason> {
-        let peers = self.peers.list.iter();
-        let Peer { rc, .. } = peers
-            .filter(|peer| peer.challenger == Some(from))
-            .find(|peer| peer.rc.qp().qpn() == challenge.qpn)
+        let mut peers = self.peers.list.iter_mut();
+        let asked = |peer: &&mut Peer| peer.rc.id.role == Role::Asked && peer.source == *from;
+        let peer = peers
+            .find(|peer| asked(peer) && peer.rc.qp().qpn() == challenge.qpn)
             .ok_or(DropReason::NoConnection)?;
-        rc.flow.challenged(challenge.nonce);
         self.counters.rc_rx.challenges.add(1);
-        self.news.due = true;
+        let now = now_ms();
+        if now >= peer.quiet_until {
+            peer.quiet_until = now.saturating_add(PAUSE_MS);
+            peer.rc.flow.challenged(challenge.nonce);
+            self.news.due = true;
+        }
         Ok(())
     }
 
@@ -500,9 +504,9 @@ impl<'a> Arrival<'a> {
         if rc.id.role != Role::Asker(answer) {
             return None;
         }
+        news.due |= !rc.flow.is_proven();
         rc.flow.prove();
         self.counts.answers.add(1);
-        news.due = true;
         Some(())
     }
 }
