@@ -24,6 +24,8 @@ const DOUBLE: &str = include_str!("../../guest/connected/hostile/double.py");
 
 const GREEDY: &str = include_str!("../../guest/connected/credit/greedy.py");
 
+const NUMBERS: &str = include_str!("../../guest/connected/hostile/numbers.py");
+
 const CHURN: &str = include_str!("../../guest/connected/hostile/churn.py");
 
 /// Names that nobody else answers in.
@@ -249,6 +251,27 @@ scenario! {
         connect(a, b)?;
         passes(a, b)?;
         ensure!(counter(b, "restarts")? == 1, "{}", story(b));
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A peer whose driver knows no numbers has something in the reserved field, which means nothing there: its frames are
+    /// passed up as they come.
+    #[on(races)]
+    fn numbers_are_agreed_on(bed) {
+        let bed = bed.hosts(2).up()?;
+        up(&bed)?;
+        let (c, b) = bed.pair()?;
+        let before = counter(b, "rc_rx_frames")?;
+        let forger = act(c, b, &NAMES[..1], NUMBERS, "")?;
+        forger.wait_for("sent", c.scaled(Duration::from_secs(20))).with_context(|| story(b))?;
+        let came = format!("[ $(ethtool -S ib0 | sed -n 's/^ *rc_rx_frames: //p') = {} ]", before + 6);
+        b.wait_until(&came, Duration::from_secs(10)).with_context(|| story(b))?;
+        let sources = table(b, &format!("{}/sources", directory(b, "ib0")?))?;
+        let is_known = sources.iter().any(|row| row["gid"] == NAMES[0]);
+        ensure!(!is_known && counter(b, "rx_seq_held")? == 0, "{sources:?} {}", story(b));
+        forger.stop()?;
         bed.finish()
     }
 }

@@ -447,7 +447,9 @@ impl<'a> Arrival<'a> {
         flow.received.bytes.add(bytes);
         counts.frames.add(1);
         counts.bytes.add(bytes);
-        order.receive(context, Some(&peer.source), packet.reserved, skb);
+        // Only who has agreed to numbers has any.
+        let source = peer.width.and(Some(&peer.source));
+        order.receive(context, source, packet.reserved, skb);
         Ok(())
     }
 
