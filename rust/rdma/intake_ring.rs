@@ -130,7 +130,7 @@ pub struct IntakeRing {
     overtaken: usize,
     /// Counts of queue pairs that have ended: since the last look at the slots, and between that and the look before.
     ended: [usize; 2],
-    /// The generation that was posted last when one ended.
+    /// The generation that was posted last when [`Self::is_quiet`] was called.
     quiet_since: u32,
     /// The generation that was posted last when slots were looked at for being overtaken.
     looked: u32,
@@ -298,23 +298,27 @@ impl IntakeRing {
     /// Posts nothing more to a queue pair that [began](Self::begin). The buffers that it has of its own come back when they
     /// are flushed, or when it was destroyed.
     ///
-    /// If they share them, and nothing was received since the one before ended, returns how many slots may never
-    /// complete: [`Self::overtaken`] does not change until something is.
-    ///
     /// # Context
     ///
     /// As [`Self::begin`].
-    pub fn end(&mut self, qp: QpKey) -> Option<usize> {
+    pub fn end(&mut self, qp: QpKey) {
         if let Post::Separate(queues) = &mut self.post {
-            queues.end(qp, &mut self.memory.slots, &mut self.chain);
-            return None;
+            return queues.end(qp, &mut self.memory.slots, &mut self.chain);
         }
         self.ended[0] += 1;
         self.post_all();
+    }
+
+    /// Returns true if nothing was received since this was called last: [`Self::overtaken`] does not change until something is.
+    pub fn is_quiet(&mut self) -> bool {
         let posted = self.chain.generations.posted();
-        let is_quiet = core::mem::replace(&mut self.quiet_since, posted) == posted;
+        core::mem::replace(&mut self.quiet_since, posted) == posted
+    }
+
+    /// How many slots of a shared receive queue may never complete, if each queue pair that has ended took one with it.
+    pub fn missing(&self) -> usize {
         let [last, before] = self.ended;
-        is_quiet.then_some(self.overtaken + last + before)
+        self.overtaken + last + before
     }
 
     /// The number of buffers that a queue pair's own receive queue has.
@@ -338,7 +342,7 @@ impl IntakeRing {
     /// the latter come back.
     ///
     /// That is known only while something is received: should queue pairs take all slots with them,
-    /// nothing is, and this stays as it is. Each can take one: see [`Self::end`].
+    /// nothing is, and this stays as it is. Each can take one: see [`Self::missing`].
     pub fn overtaken(&self) -> usize {
         self.overtaken
     }
@@ -389,7 +393,7 @@ impl IntakeRing {
             Post::Shared(..) => None,
             Post::Separate(queues) => Some(queues),
         };
-        memory.complete(wcs.get(i)?, chain, queues, report, failed)
+        memory.complete(wc, chain, queues, report, failed)
     }
 
     /// Posts again what was received, if it is worth a call.

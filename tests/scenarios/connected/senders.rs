@@ -256,6 +256,26 @@ scenario! {
 }
 
 scenario! {
+    /// All buffers are gone before they may be replaced, and nothing happens any more: no peer sends, and no connection ends.
+    /// They are replaced all the same, after a minute, and connections work again.
+    #[on(timed)]
+    fn buffers_are_replaced_without_traffic(bed) {
+        let bed = bed.hosts(3).lifetime(Duration::from_secs(300)).up()?;
+        let [a, b, c] = three(&bed)?;
+        let forger = act(c, b, &NAMES, CHURN, "begin")?;
+        // The third time, 32 begin, of 64 buffers.
+        let gone = "[ $(ethtool -S ib0 | sed -n 's/^ *rc_accepted: //p') -gt 80 ]";
+        b.wait_until(gone, Duration::from_secs(45)).with_context(|| story(b))?;
+        forger.stop()?;
+        ensure!(counter(b, "restarts")? == 0, "{}", story(b));
+        b.wait_until("ethtool -S ib0 | grep -q ' restarts: 1'", Duration::from_secs(90)).with_context(|| story(b))?;
+        connect(a, b)?;
+        passes(a, b)?;
+        bed.finish()
+    }
+}
+
+scenario! {
     /// A peer whose driver knows no numbers has something in the reserved field, which means nothing there: its frames are
     /// passed up as they come.
     #[on(races)]

@@ -7,7 +7,8 @@
 pub(crate) enum Work {
     /// Resolves paths, joins and leaves groups, removes idle ones.
     Paths,
-    /// Brings the QP back after a failed send, has what is broken replaced, and what was refused asked for again.
+    /// Brings the QP back after a failed send, has what is broken replaced, what was refused asked for again, and buffers that are
+    /// gone looked for.
     Recover,
     /// Makes and ends connections.
     Connections,

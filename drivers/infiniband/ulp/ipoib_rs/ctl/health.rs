@@ -8,9 +8,11 @@ use ipoib_rdma::QpState;
 use kernel::sync::atomic::Relaxed;
 
 use crate::base::interface::Interface;
+use crate::data::rx;
+use crate::rc::rx::RcRx;
 
-/// Brings the QP back to life after a send that failed. What is broken is replaced. The polls ask again for what the device has
-/// refused: receives, or an event.
+/// Brings the QP back to life after a send that failed. What is broken is replaced, as are buffers of connections that are gone.
+/// The polls ask again for what the device has refused: receives, or an event.
 pub(crate) fn recover(dev: &Device<Interface>) {
     if dev.data().broken.load(Relaxed) {
         return Interface::restart_soon(dev);
@@ -31,6 +33,7 @@ pub(crate) fn recover(dev: &Device<Interface>) {
         tx.rx.schedule();
         tx.ud.ring.wake_completions();
     }
+    rx::replace(dev, RcRx::replaced_in);
 }
 
 /// Looks whether the device sends what it was given. As long as there is room, the queue is not stopped and

@@ -46,18 +46,29 @@ pub(crate) fn ask<R: Send>(
     rx.ok_or(ENETDOWN)?.ask(f)
 }
 
-/// Has the receive poll take no more of a connection's frames. Restarts the interface if such connections may have taken
-/// all receive buffers with them.
+/// Has the receive poll take no more of a connection's frames. Replaces the buffers if such connections may have taken
+/// all of them with them.
 ///
 /// # Context
 ///
 /// As [`ask`].
 pub(crate) fn forget(dev: &Device<Interface>, rc: &Conn) {
     let key = rc.qp().key();
+    replace(dev, |rc| rc.forget(key));
+}
+
+/// Replaces the buffers of connections, or has [`Work::Recover`] look again, as the receive poll finds by `f`.
+///
+/// # Context
+///
+/// As [`ask`].
+pub(crate) fn replace(dev: &Device<Interface>, f: impl FnOnce(&mut RcRx) -> Option<u64> + Send) {
     // Without a poll there is nothing to forget.
-    let dry = ask(dev, |poll| Some(poll.connections()?.forget(key)));
-    if matches!(dry, Ok(Some(true))) {
-        Interface::restart_soon(dev);
+    match ask(dev, |poll| f(poll.connections()?)) {
+        Ok(Some(0)) => Interface::restart_soon(dev),
+        // No longer than a minute.
+        Ok(Some(wait)) => Interface::queue(dev, Work::Recover, wait as u32),
+        Ok(None) | Err(_) => {}
     }
 }
 

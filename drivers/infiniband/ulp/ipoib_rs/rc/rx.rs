@@ -9,7 +9,7 @@ use ipoib_netdev::device::{Device, RawDevice};
 use ipoib_netdev::napi::{Binding, Context};
 use ipoib_netdev::parts;
 use ipoib_netdev::skb;
-use ipoib_proto::admission::{is_short, may_be_dry, KEPT_MS};
+use ipoib_proto::admission::{is_short, may_be_dry, DRY_MS, KEPT_MS};
 use ipoib_proto::challenge::{Challenge, PAUSE_MS};
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::ending::Passes;
@@ -157,19 +157,25 @@ impl RcRx {
         self.ring.bind_pool(binding);
     }
 
-    /// Takes no more of a queue pair's frames. True: it may be the last of those that have taken all buffers with them,
-    /// which are to be replaced.
-    pub(crate) fn forget(&mut self, key: QpKey) -> bool {
+    /// Takes no more of a queue pair's frames. Returns what [`Self::replaced_in`] does.
+    pub(crate) fn forget(&mut self, key: QpKey) -> Option<u64> {
         let list = &mut self.peers.list;
         let before = list.len();
         list.retain(|peer| peer.key != key);
         if list.len() == before {
-            return false;
+            return None;
         }
-        let missing = self.ring.end(key);
-        let others = self.peers.list.len();
-        missing.is_some_and(|missing| may_be_dry(self.ring.size(), missing, others))
-            && self.is_old()
+        self.ring.end(key);
+        self.replaced_in()
+    }
+
+    /// If queue pairs that are gone may have taken all buffers with them, returns in how many milliseconds to ask again; 0 if
+    /// the buffers are to be replaced.
+    pub(crate) fn replaced_in(&mut self) -> Option<u64> {
+        let kept = KEPT_MS.saturating_sub(now_ms().saturating_sub(self.since));
+        let quiet = self.ring.is_quiet();
+        let wait = if quiet { kept } else { kept.max(DRY_MS) };
+        may_be_dry(self.ring.size(), self.ring.missing(), self.peers.list.len()).then_some(wait)
     }
 
     /// Returns what is left to receive of a queue pair.
@@ -214,8 +220,8 @@ impl RcRx {
         }
     }
 
-    /// Takes note of a challenge that came from the UD queue pair `from`: it is answered by the connection that it is
-    /// about, if that is one that we have asked for.
+    /// Takes note of a challenge that came from `from`: it is answered by the connection that it is about, if that is one to
+    /// this peer that we have asked for.
     ///
     /// # Errors
     ///

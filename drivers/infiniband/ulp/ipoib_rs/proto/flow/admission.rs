@@ -35,6 +35,9 @@ pub const MAX_SENDERS: usize = 512;
 /// Time for which buffers are kept, in milliseconds, however many are missing: whoever takes them takes the next ones as
 /// well, and to replace them interrupts everybody.
 pub const KEPT_MS: u64 = 60_000;
+/// Time without any message after which there may be no buffer left, in milliseconds: a message that finds none is sent
+/// again far sooner.
+pub const DRY_MS: u64 = 5_000;
 /// One host has a quarter of all places, so that its users leave places for others.
 const PARTS: usize = 4;
 
