@@ -140,6 +140,32 @@ scenario! {
     }
 }
 
+scenario! {
+    /// On a kernel without that, a route of the host which receives makes ACKs come sooner, or at once.
+    #[on(timed)]
+    fn routes_hasten_acks(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
+        let _answers = b.spawn_python(requests::ANSWERS, &[])?;
+        b.wait_until(&format!("ss -Hltn | grep -q :{}", requests::PORT), Duration::from_secs(10))?;
+        let rate = |attributes: &str| -> Result<f64> {
+            let address = b.ip4();
+            b.ok(&format!("ip route replace 10.1.0.0/24 dev ib0 proto kernel scope link src {address} {attributes}"))?;
+            let text = a.python(requests::REQUESTS, &[&address, "3"])?.ok()?;
+            text.trim().parse().context("a rate")
+        };
+        let by_default = rate("")?;
+        // Two ticks of User Mode Linux.
+        let sooner = rate("rto_min 20ms")?;
+        let at_once = rate("quickack 1")?;
+        println!("{by_default:.0} requests/s, {sooner:.0} with rto_min 20ms, {at_once:.0} with quickack 1");
+        ensure!(sooner > 1.5 * by_default && at_once > 4.0 * by_default, "{by_default} {sooner} {at_once}");
+        bed.finish()
+    }
+}
+
 /// The settings that we recommend.
 const SAMPLE: &str = include_str!("../../samples/sysctl/90-ipoib_rs.conf");
 

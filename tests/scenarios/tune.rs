@@ -4,6 +4,7 @@
 //! no trace.
 
 use crate::ipoibctl::ask;
+use crate::streams::iperf3;
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
 use lab::layout::Layout;
@@ -63,7 +64,7 @@ fn settings(first: &Host) -> Result<String> {
              ethtool -c $i | grep -E '^rx-(usecs|frames):'
              sysctl -a -r \"^net.ipoib.$(echo $i | tr . /)\\.\"
          done
-         sysctl net.ipv4.tcp_delack_min_us")
+         sysctl net.ipv4.tcp_delack_min_us net.ipv4.tcp_rmem net.ipv4.tcp_wmem net.core.rmem_max net.core.wmem_max | tr '\t' ' '")
 }
 
 /// The settings that a preset makes of the spoiled ones: a line and how often it is there.
@@ -86,7 +87,11 @@ fn expected(preset: &str) -> &'static [(&'static str, usize)] {
             (".icrc = 1", 2),
             (".reorder_window = 32", 2),
             (".reorder_timeout_us = 9000", 2),
-            ("tcp_delack_min_us = 8000", 1),
+            ("tcp_delack_min_us = 2000", 1),
+            ("net.ipv4.tcp_wmem = 4096 16384 16777216", 1),
+            ("net.ipv4.tcp_rmem = 4096 131072 16777216", 1),
+            ("net.core.rmem_max = 16777216", 1),
+            ("net.core.wmem_max = 16777216", 1),
         ],
     }
 }
@@ -203,6 +208,59 @@ fn refused(first: &Host) -> Result<()> {
         ensure!(settings(first)? == before, "{what}");
     }
     Ok(())
+}
+
+/// The rate of a stream in Mbit/s, for which iperf3 asks for buffers, or leaves them to the kernel.
+fn stream(bed: &Bed, asks: &str) -> Result<f64> {
+    let (a, b) = bed.pair()?;
+    a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), LIMIT)?;
+    let end = iperf3(bed, &b.ip4(), &format!("-t 3 -O 2 {asks}"))?;
+    let rate = end.pointer("/sum_received/bits_per_second");
+    Ok(rate.and_then(Value::as_f64).context("no rate")? / 1e6)
+}
+
+/// The rate with these bounds of TCP's buffers in bytes: to receive, and to send.
+fn bounded(bed: &Bed, receive: u32, send: u32) -> Result<f64> {
+    for host in &bed.hosts {
+        host.ok(&format!(
+            "sysctl -qw net.ipv4.tcp_rmem='4096 131072 {receive}' net.ipv4.tcp_wmem='4096 16384 {send}'"
+        ))?;
+    }
+    stream(bed, "")
+}
+
+scenario! {
+    /// On a link that takes 5 ms, a stream carries no more than its buffers: those that TCP sizes itself, and those that a
+    /// program asks for.
+    #[on(uml, timed)]
+    fn buffers_bound_a_stream(bed) {
+        let bed = bed.memory(512).up()?;
+        let (a, b) = bed.pair()?;
+        // It has room for all that is on its way.
+        a.ok("tc qdisc add dev eth0 root netem limit 50000")?;
+        bed.ib()?;
+        a.ok("tc qdisc change dev eth0 root netem delay 5ms limit 50000")?;
+        let small = bounded(&bed, 262_144, 262_144)?;
+        let medium = bounded(&bed, 1 << 20, 1 << 20)?;
+        // What Linux has where there is memory enough.
+        let default = bounded(&bed, 6_291_456, 4_194_304)?;
+        for host in [a, b] {
+            ask(host, "tune --preset throughput --apply")?;
+            // The mode is not what is looked at.
+            host.ok("echo datagram >/sys/class/net/ib0/mode")?;
+        }
+        let tuned = stream(&bed, "")?;
+        let machine = a.outside();
+        let mut asked = Vec::new();
+        // A program may ask for so much by default, and with the preset, which sets that for all network namespaces.
+        for (most, asks) in [(212_992, "-w 208K"), (16 << 20, "-w 4M")] {
+            machine.ok(&format!("sysctl -qw net.core.rmem_max={most} net.core.wmem_max={most}"))?;
+            asked.push(stream(&bed, asks)?);
+        }
+        println!("Mbit/s: {small:.0} with 256 KiB, {medium:.0} with 1 MiB, {default:.0} by default, {tuned:.0} tuned; asked for: {asked:.0?}");
+        ensure!(tuned > 2.0 * small && asked[1] > 1.5 * asked[0], "{small} {tuned} {asked:?}");
+        bed.finish()
+    }
 }
 
 scenario! {

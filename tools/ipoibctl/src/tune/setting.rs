@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{Error, ErrorKind};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Names of settings that are no variables of sysctl.
@@ -79,6 +80,7 @@ impl Setting {
             MTU => format!("ip link set {interface} mtu {value}"),
             GSO => format!("ethtool -K {interface} gso {value}"),
             COALESCING => format!("ethtool -C {interface} {value}"),
+            _ if value.contains(' ') => format!("sysctl -w {name}='{value}'"),
             _ => format!("sysctl -w {name}={value}"),
         }
     }
@@ -86,7 +88,7 @@ impl Setting {
 
 /// Access to settings.
 pub(super) trait Host {
-    /// The value of a setting; none if there is no such setting on this host, or it cannot be read.
+    /// The value of a setting; none if there is no such setting on this host, or it cannot be read or is not to be written.
     fn read(&self, setting: &Setting) -> Option<String>;
 
     /// Gives a setting a value.
@@ -144,7 +146,9 @@ fn on(value: bool) -> &'static str {
 impl Host for System {
     fn read(&self, setting: &Setting) -> Option<String> {
         if let Some(file) = self.file(setting) {
-            let text = fs::read_to_string(file).ok()?;
+            // Some variables of sysctl can be read in each network namespace and are the first one's.
+            let is_ours = fs::metadata(&file).ok()?.permissions().mode() & 0o200 != 0;
+            let text = fs::read_to_string(file).ok().filter(|_| is_ours)?;
             // Variables with several numbers have tabs between them.
             return Some(text.split_whitespace().collect::<Vec<_>>().join(" "));
         }
@@ -181,6 +185,21 @@ impl Host for System {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The first network namespace's variables are in others, too, and can be read there.
+    #[test]
+    fn what_is_not_to_be_written_is_no_setting() {
+        let root = tempfile::tempdir().expect("a directory");
+        let dir = root.path().join("proc/sys/net/core");
+        fs::create_dir_all(&dir).expect("directories");
+        fs::write(dir.join("rmem_max"), "212992\n").expect("a file");
+        let system = System::new(root.path());
+        let setting = Setting::host("net/core/rmem_max");
+        assert_eq!(system.read(&setting).as_deref(), Some("212992"));
+        let mode = fs::Permissions::from_mode(0o444);
+        fs::set_permissions(dir.join("rmem_max"), mode).expect("other rights");
+        assert_eq!(system.read(&setting), None);
+    }
 
     #[test]
     fn files_are_read_and_written_below_the_root() {
