@@ -185,10 +185,14 @@ scenario! {
         well(a).context("after a child")?;
         let flux = "echo connected >/sys/class/net/ib0.ffff/mode";
         singles(a, &[Injection::new(a, "arp-flux", flux)])?;
-        // The sibling is not another host, and keeps its address.
+        // A peer has the address as well, but first there is the sibling, which keeps it.
+        b.ok("ip addr add fe80::77/64 dev ib0 nodad")?;
         let twice = "ip addr add fe80::77/64 dev ib0 nodad && ip addr add fe80::77/64 dev ib0.ffff";
         singles(a, &[Injection::new(a, "duplicate-address", twice)])?;
-        a.ok("ip -6 -o addr show dev ib0.ffff scope link | grep -q . && ip addr del fe80::77/64 dev ib0")?;
+        a.ok("ip -6 -o addr show dev ib0.ffff scope link | grep -q .")?;
+        for host in [a, b] {
+            host.ok("ip addr del fe80::77/64 dev ib0")?;
+        }
         a.ok("ip link set ib0 down")?;
         only(a, &["interface-down", "parent-down"])?;
         a.ok("ip link del ib0.ffff; ip link set ib0 up")?;

@@ -105,7 +105,7 @@ fn is_link_local(ip: IpAddr) -> bool {
 /// The link-local address that IPv6 makes from the GUID of the interface's own GID (RFC 4391, section 8).
 fn from_guid(interface: &Interface) -> Option<IpAddr> {
     let guid = interface.gid.parse::<Ipv6Addr>().ok()?.to_bits() as u64;
-    let local = (0xfe80 << 112) | u128::from(guid | 2 << 56);
+    let local = (0xfe80 << 112) | u128::from(guid | (2 << 56));
     Some(Ipv6Addr::from_bits(local).into())
 }
 
