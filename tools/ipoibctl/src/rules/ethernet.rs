@@ -20,13 +20,7 @@ pub(super) fn datagram_mtu(ethernet: &Link) -> u32 {
     sizes.next().unwrap_or(256) - 4
 }
 
-pub(super) fn check(
-    facts: &Facts,
-    interface: &Interface,
-    link: &Link,
-    ethernet: &Link,
-    out: &mut Out<'_>,
-) {
+pub(super) fn check(facts: &Facts, link: &Link, ethernet: &Link, out: &mut Out<'_>) {
     let name = &ethernet.name;
     if !ethernet.up {
         out.add(
@@ -47,7 +41,6 @@ pub(super) fn check(
         );
     }
     check_ipv6(facts, ethernet, out);
-    check_duplicate(interface, ethernet, out);
     check_mtu(facts, link, ethernet, out);
 }
 
@@ -70,28 +63,6 @@ fn check_ipv6(facts: &Facts, ethernet: &Link, out: &mut Out<'_>) {
             "The kernel does without IPv6, which RoCE needs for multicast groups: boot it without ipv6.disable=1.",
             "/sys/module/ipv6/parameters/disable is 1",
             "",
-        );
-    }
-}
-
-/// The host's stack takes no packets for an address that is a duplicate, and soft-RoCE has the GID all the same.
-fn check_duplicate(interface: &Interface, ethernet: &Link, out: &mut Out<'_>) {
-    let gid = interface.gid.parse::<Ipv6Addr>();
-    let gid = gid.ok().map(|gid| IpAddr::from(gid).to_canonical());
-    let is_gid = |ip: IpAddr| Some(ip) == gid;
-    let mut duplicates = ethernet.addresses.iter().filter(|a| a.duplicate);
-    if let Some(address) = duplicates.find(|address| is_gid(address.ip)) {
-        let name = &ethernet.name;
-        out.add(
-            Severity::Broken,
-            "ethernet-duplicate-address",
-            format!(
-                "Another host on the network of {name} has the address {}, which is the interface's GID.",
-                address.ip
-            ),
-            format!("duplicate address detection on {name} has set the flag dadfailed"),
-            // As a rule, a virtual machine is a copy of another, MAC address included.
-            by_hand(format!("ip link set {name} address MAC-ADDRESS")),
         );
     }
 }
@@ -443,13 +414,6 @@ pub(super) mod tests {
             (f.links[0].mtu, f.links[1].mtu) = (1500, 1020)
         }),
         ("ethernet-port-mtu", |f| bridge(f, 1500, 9000)),
-        ("ethernet-duplicate-address", |f| {
-            f.links[0].addresses.push(Address {
-                ip: "fe80::1".parse().expect("one"),
-                prefix: 64,
-                duplicate: true,
-            });
-        }),
         ("ethernet-enslaved", |f| enslave(f, "bridge")),
         ("ethernet-isolated", |f| {
             lost(f);
@@ -602,6 +566,7 @@ pub(super) mod tests {
         let mut facts = healthy(true);
         (facts.filter.nft, facts.interfaces[0].gid) = (BY_ADDRESS.into(), "fd00::1".into());
         facts.ports[0].gids[0].gid = "fd00::1".into();
+        facts.links[0].addresses[1].ip = "fd00::1".parse().expect("one");
         assert_eq!(judge(&facts), []);
         lost(&mut facts);
         let found = judge(&facts);

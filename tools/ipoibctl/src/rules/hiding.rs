@@ -49,6 +49,8 @@ const HIDING: &[(By, &[&str])] = &[
     (By::Cause("no-cable"), &["no-gid-address"]),
     // There are no addresses then.
     (By::Cause("ethernet-ipv6-off"), &["no-gid-address"]),
+    // A part of a bond has no addresses.
+    (By::Cause("ethernet-enslaved"), &["no-gid-address"]),
     // The interface can have no more than Ethernet leaves, and no IPv6 with less.
     (By::Cause("ethernet-mtu"), &["mtu-below-ipv6", "ipv6-off"]),
     // No frame has a number then.
@@ -56,7 +58,14 @@ const HIDING: &[(By, &[&str])] = &[
     // The variable is gone until there is room for IPv6.
     (By::Cause("mtu-below-ipv6"), &["ipv6-off"]),
     // There is none that it could be.
-    (By::Cause("no-roce-gid"), &["gid-changed", "no-gid-address"]),
+    (
+        By::Cause("no-roce-gid"),
+        &[
+            "gid-changed",
+            "no-gid-address",
+            "ethernet-duplicate-address",
+        ],
+    ),
     // One without an address is in no network.
     (By::Cause("no-address"), &["shared-network"]),
 ];
@@ -94,6 +103,7 @@ mod tests {
         ],
         &["no-partition", "limited-member"],
         &["ethernet-mtu", "ethernet-port-mtu"],
+        &["no-gid-address", "ethernet-duplicate-address"],
         &["window-off", "window-small"],
         // An interface is in one mode.
         &["lso-unordered", "arp-flux"],

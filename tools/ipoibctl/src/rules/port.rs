@@ -14,7 +14,7 @@ pub(super) fn check(facts: &Facts, interface: &Interface, link: &Link, out: &mut
     if port.is_roce() {
         let ethernet = facts.ethernet_of(link);
         if let Some(ethernet) = ethernet {
-            ethernet::check(facts, interface, link, ethernet, out);
+            ethernet::check(facts, link, ethernet, out);
             // Hardware passes its frames by the host's network stack.
             if port.software {
                 ethernet::check_stack(facts, interface, ethernet, out);
@@ -85,14 +85,38 @@ fn check_gid_addresses(facts: &Facts, port: &Port, ethernet: &Link, out: &mut Ou
         .filter_map(|gid| Some((gid.gid.parse::<Ipv6Addr>().ok()?, facts.link(&gid.netdev)?)))
         .filter(|(gid, _)| gid.to_ipv4_mapped().is_none())
         .collect();
+    // Whether the link has the address, and not as a duplicate.
     let assigned = |(gid, link): &(Ipv6Addr, &Link)| {
         let mut addresses = link.addresses.iter();
-        addresses.any(|address| address.ip == *gid && !address.duplicate)
+        let address = addresses.find(|address| address.ip == *gid)?;
+        Some(!address.duplicate)
     };
     let Some((first, link)) = candidates.first() else {
         return;
     };
-    if !candidates.iter().any(assigned) {
+    let is_duplicate = |candidate: &&(Ipv6Addr, &Link)| assigned(candidate) == Some(false);
+    if candidates
+        .iter()
+        .any(|candidate| assigned(candidate) == Some(true))
+    {
+        return;
+    }
+    if let Some((gid, link)) = candidates.iter().find(is_duplicate) {
+        out.add(
+            Severity::Broken,
+            "ethernet-duplicate-address",
+            format!(
+                "Another host on the network of {} has the address {gid}, which is the port's GID.",
+                link.name
+            ),
+            format!(
+                "duplicate address detection on {} has set the flag dadfailed",
+                link.name
+            ),
+            // As a rule, a virtual machine is a copy of another, MAC address included.
+            by_hand(format!("ip link set {} address MAC-ADDRESS", link.name)),
+        );
+    } else {
         out.add(
             Severity::Broken,
             "no-gid-address",
@@ -233,8 +257,11 @@ pub(super) mod tests {
         ("no-gid-address", |f| {
             f.links[0].addresses.retain(|address| address.ip.is_ipv4());
         }),
-        ("no-gid-address", |f| {
-            f.links[0].addresses[1].duplicate = true
+        ("ethernet-duplicate-address", |f| {
+            let mut addresses = f.links[0].addresses.iter_mut();
+            if let Some(address) = addresses.find(|address| address.ip.is_ipv6()) {
+                address.duplicate = true;
+            }
         }),
         ("gid-changed", |f| f.interfaces[0].gid = "fe80::9".into()),
         ("no-broadcast-group", |f| f.links[1].carrier = false),
