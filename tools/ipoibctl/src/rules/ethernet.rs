@@ -99,13 +99,22 @@ fn check_mtu(facts: &Facts, link: &Link, ethernet: &Link, out: &mut Out<'_>) {
         let fix = [GOOD, ENOUGH]
             .into_iter()
             .find_map(|mtu| enlarge(facts, ethernet, mtu));
-        out.add(
-            Severity::Warning,
-            "ethernet-mtu",
-            format!(
+        let (severity, text) = if ethernet.mtu < 1280 {
+            let text = format!(
+                "{name} has no IPv6 with an MTU below 1280, and RoCE needs it for multicast groups."
+            );
+            (Severity::Broken, text)
+        } else {
+            let text = format!(
                 "The MTU of {name} leaves {} bytes for IP packets, and IPv6 needs 1280.",
                 link.mtu
-            ),
+            );
+            (Severity::Warning, text)
+        };
+        out.add(
+            severity,
+            "ethernet-mtu",
+            text,
             format!(
                 "the MTU of {name} is {}; an IB MTU of 2048 needs {ENOUGH}{}",
                 ethernet.mtu,
@@ -412,6 +421,11 @@ pub(super) mod tests {
         ("ethernet-ipv6-off", |f| f.without_ipv6 = true),
         ("ethernet-mtu", |f| {
             (f.links[0].mtu, f.links[1].mtu) = (1500, 1020)
+        }),
+        // A group that could not be joined follows from it.
+        ("ethernet-mtu", |f| {
+            (f.links[0].mtu, f.links[1].mtu) = (1200, 1020);
+            f.links[1].carrier = false;
         }),
         ("ethernet-port-mtu", |f| bridge(f, 1500, 9000)),
         ("ethernet-enslaved", |f| enslave(f, "bridge")),
