@@ -347,6 +347,23 @@ scenario! {
 }
 
 scenario! {
+    /// systemd-networkd makes up an address for a child unless it is told not to: the child has that of its port.
+    #[on(uml)]
+    fn networkd_makes_up_an_address(bed) {
+        let bed = bed.infiniband().up()?;
+        let (a, b) = infiniband_up(&bed, &replacing()?)?;
+        let child = IB_CHILD.replace("MACAddress=none\n", "");
+        ensure!(child != IB_CHILD);
+        put(b, "/etc/systemd/network/20-ib0.network", &addressed(IB_NETWORK, b))?;
+        put(b, "/etc/systemd/network/21-ib0.8001.netdev", &child)?;
+        put(b, "/etc/systemd/network/21-ib0.8001.network", &addressed(IB_CHILD_NETWORK, b))?;
+        let _networkd = networkd(b)?;
+        both_talk(a, b)?;
+        bed.finish()
+    }
+}
+
+scenario! {
     /// On an InfiniBand port, NetworkManager gives `ib0` its address, and an MTU above the group's, and makes a child of it.
     #[on(uml)]
     fn networkmanager_on_infiniband(bed) {

@@ -84,9 +84,10 @@ impl Driver for Interface {
         Self::set_offloads(dev, rtnl);
         this.follow_scope(&HwAddr(dev.broadcast(rtnl)), rtnl);
         dev.set_broadcast(this.broadcast().to_hwaddr().as_bytes(), rtnl);
-        let given = HwAddr(dev.address()).gid().guid();
-        if given != 0 && this.port.is_infiniband() {
-            this.set_guid(given, &attributes);
+        let given = HwAddr(dev.address()).gid();
+        // systemd-networkd makes one up, without the prefix: the port will never have that GUID.
+        if given == attributes.gid.with_guid(given.guid()) && this.port.is_infiniband() {
+            this.set_guid(given.guid(), &attributes);
         }
         let address = HwAddr::new(this.flags(), qpn, this.own_gid(attributes.gid));
         dev.set_address(address.as_bytes(), rtnl);
