@@ -433,10 +433,10 @@ impl<A, W: Waiting + Default> Path<A, W> {
     /// Ends the states whose time is over, where `open` says whether there is a link.
     fn expire(&mut self, open: bool, now: u64) {
         if let Some((_, deadline)) = self.request {
-            if now >= deadline {
-                self.fail(now);
+            if now < deadline {
+                return;
             }
-            return;
+            self.fail(now);
         }
         match self.state {
             State::Idle { until }
