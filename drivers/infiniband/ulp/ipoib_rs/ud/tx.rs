@@ -139,8 +139,8 @@ impl UdTx {
         skb: TxSkb,
         now: u64,
     ) -> bool {
-        let len = skb.len() as u32;
-        match self.destinations.groups.send(mgid, skb, len, now) {
+        let (len, all) = (skb.len() as u32, self.destinations.waiting);
+        match self.destinations.groups.send(mgid, skb, len, all, now) {
             Verdict::Transmit(skb) => {
                 self.multicast(dev, mgid, skb);
                 false

@@ -14,7 +14,7 @@
 
 use crate::drop::DropReason;
 use crate::flow::backoff::Backoff;
-use crate::fsm::queue::{Verdict, Waiting};
+use crate::fsm::queue::{is_crowded, Verdict, Waiting};
 use crate::fsm::ticket::{Ticket, Tickets};
 use crate::wire::mgid::Mgid;
 
@@ -194,8 +194,8 @@ impl<A, W: Waiting + Default> Group<A, W> {
         self.wanted = wanted;
     }
 
-    /// Event: a frame of `bytes` bytes is to be sent to the group.
-    pub fn send(&mut self, frame: W::Frame, bytes: u32, now: u64) -> Verdict<W::Frame> {
+    /// Event: a frame of `bytes` bytes is to be sent to the group, while `all` frames wait for paths and groups.
+    pub fn send(&mut self, frame: W::Frame, bytes: u32, all: usize, now: u64) -> Verdict<W::Frame> {
         if self.handle().is_some() && self.waiting.is_empty() {
             self.sending = true;
             self.last_sent = now;
@@ -203,6 +203,9 @@ impl<A, W: Waiting + Default> Group<A, W> {
         }
         if self.failed && matches!(self.state, State::Absent) && now < self.retry_at {
             return Verdict::Drop(frame, DropReason::NoGroup);
+        }
+        if is_crowded(self.waiting.len(), all) {
+            return Verdict::Drop(frame, DropReason::QueueFull);
         }
         self.sending = true;
         self.last_sent = now;
@@ -429,7 +432,7 @@ impl<A, W: Waiting + Default> Group<A, W> {
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
     use super::*;
-    use crate::fsm::queue::Queue;
+    use crate::fsm::queue::{Queue, MANY};
     use crate::wire::mgid::{self, Scope};
     use crate::wire::pkey::PKey;
 
@@ -458,7 +461,7 @@ mod tests {
 
     fn sender(now: u64) -> Result<TestGroup, ()> {
         let mut group = group();
-        if group.send(1, 100, now) != Verdict::Queued {
+        if group.send(1, 100, 0, now) != Verdict::Queued {
             return Err(());
         }
         let ticket = attaching(&mut group, Membership::SendOnly, now)?;
@@ -492,7 +495,7 @@ mod tests {
         let mut group = sender(0)?;
         assert_eq!(group.membership(), Some(Membership::SendOnly));
         assert_eq!(group.transmit(5), Some(&"ah"));
-        assert_eq!(group.send(2, 100, 7), Verdict::Transmit(2));
+        assert_eq!(group.send(2, 100, 0, 7), Verdict::Transmit(2));
         assert_eq!(group.deadline(), Some(60_007));
         Ok(())
     }
@@ -501,7 +504,7 @@ mod tests {
     #[test]
     fn a_new_wish_ends_a_back_off() -> Result<(), ()> {
         let mut group = group();
-        assert_eq!(group.send(1, 100, 0), Verdict::Queued);
+        assert_eq!(group.send(1, 100, 0, 0), Verdict::Queued);
         let ticket = attaching(&mut group, Membership::SendOnly, 0)?;
         group.attach_failed(ticket, 0);
         while let Some(Action::Drop(..)) = group.poll(true, 0) {}
@@ -535,7 +538,7 @@ mod tests {
         );
         let ticket = attaching(&mut group, Membership::Full, 0)?;
         // Frames wait for the moment that this takes.
-        assert_eq!(group.send(2, 100, 0), Verdict::Queued);
+        assert_eq!(group.send(2, 100, 0, 0), Verdict::Queued);
         assert_eq!(group.attached(ticket, "full"), Ok(()));
         assert_eq!(group.poll(true, 0), Some(Action::Transmit(2)));
         Ok(())
@@ -553,7 +556,7 @@ mod tests {
         );
         assert_eq!(group.poll(true, 0), None);
         assert!(group.is_over(0));
-        assert_eq!(group.send(1, 100, 0), Verdict::Queued);
+        assert_eq!(group.send(1, 100, 0, 0), Verdict::Queued);
         assert!(attaching(&mut group, Membership::SendOnly, 0).is_ok());
         Ok(())
     }
@@ -564,7 +567,7 @@ mod tests {
         let mut group = group();
         group.want(true);
         let ticket = attaching(&mut group, Membership::Full, 0)?;
-        assert_eq!(group.send(1, 100, 0), Verdict::Queued);
+        assert_eq!(group.send(1, 100, 0, 0), Verdict::Queued);
         group.want(false);
         assert_eq!(group.attached(ticket, "ah"), Ok(()));
         let left = Action::Detach(Membership::Full, "ah");
@@ -614,17 +617,17 @@ mod tests {
     #[test]
     fn a_failed_sender_drops_until_the_back_off_is_over() -> Result<(), ()> {
         let mut group = group();
-        assert_eq!(group.send(1, 100, 0), Verdict::Queued);
+        assert_eq!(group.send(1, 100, 0, 0), Verdict::Queued);
         let ticket = attaching(&mut group, Membership::SendOnly, 0)?;
         group.attach_failed(ticket, 0);
         let refused = Action::Drop(1, DropReason::NoGroup);
         assert_eq!(group.poll(true, 0), Some(refused));
         assert_eq!(group.poll(true, 0), None);
         let refused = Verdict::Drop(2, DropReason::NoGroup);
-        assert_eq!(group.send(2, 100, 999), refused);
+        assert_eq!(group.send(2, 100, 0, 999), refused);
         assert!(!group.is_over(999));
         assert!(group.is_over(1_000));
-        assert_eq!(group.send(3, 100, 1_000), Verdict::Queued);
+        assert_eq!(group.send(3, 100, 0, 1_000), Verdict::Queued);
         assert!(attaching(&mut group, Membership::SendOnly, 1_000).is_ok());
         Ok(())
     }
@@ -634,7 +637,7 @@ mod tests {
         let mut group = member(0)?;
         group.invalidate();
         assert_eq!(group.transmit(0), None);
-        assert_eq!(group.send(1, 100, 0), Verdict::Queued);
+        assert_eq!(group.send(1, 100, 0, 0), Verdict::Queued);
         assert_eq!(
             group.poll(false, 0),
             Some(Action::Drop(1, DropReason::LinkDown))
@@ -655,7 +658,7 @@ mod tests {
         // The link was away for a moment, and there was no room to leave the group.
         assert_eq!(group.poll_frames(false, 1), None);
         assert_eq!(group.state(), "stale");
-        assert_eq!(group.send(2, 100, 2), Verdict::Queued);
+        assert_eq!(group.send(2, 100, 0, 2), Verdict::Queued);
         let left = Action::Detach(Membership::SendOnly, "ah");
         assert_eq!(group.poll(true, 2), Some(left));
         assert!(!group.is_over(2));
@@ -728,18 +731,30 @@ mod tests {
     fn the_queue_is_bounded() {
         let mut group = group();
         for frame in 0..4 {
-            assert_eq!(group.send(frame, 100, 0), Verdict::Queued);
+            assert_eq!(group.send(frame, 100, 0, 0), Verdict::Queued);
         }
         let refused = Verdict::Drop(4, DropReason::QueueFull);
-        assert_eq!(group.send(4, 100, 0), refused);
+        assert_eq!(group.send(4, 100, 0, 0), refused);
+    }
+
+    /// While many frames wait elsewhere, a few may wait for the group.
+    #[test]
+    fn a_crowd_leaves_room_for_few() {
+        let mut group = group();
+        for frame in 0..3 {
+            assert_eq!(group.send(frame, 100, MANY, 0), Verdict::Queued);
+        }
+        let refused = Verdict::Drop(3, DropReason::QueueFull);
+        assert_eq!(group.send(3, 100, MANY, 0), refused);
+        assert_eq!(group.send(3, 100, MANY - 1, 0), Verdict::Queued);
     }
 
     #[test]
     fn diagnostics() -> Result<(), ()> {
         let mut group = group();
         assert_eq!((group.state(), group.waiting()), ("absent", 0));
-        assert_eq!(group.send(1, 100, 0), Verdict::Queued);
-        assert_eq!(group.send(2, 100, 0), Verdict::Queued);
+        assert_eq!(group.send(1, 100, 0, 0), Verdict::Queued);
+        assert_eq!(group.send(2, 100, 0, 0), Verdict::Queued);
         let ticket = attaching(&mut group, Membership::SendOnly, 0)?;
         assert_eq!((group.state(), group.waiting()), ("joining", 2));
         group.attach_failed(ticket, 0);
@@ -756,11 +771,11 @@ mod tests {
     #[test]
     fn frames_leave_in_order() -> Result<(), ()> {
         let mut group = group();
-        assert_eq!(group.send(1, 100, 0), Verdict::Queued);
+        assert_eq!(group.send(1, 100, 0, 0), Verdict::Queued);
         let ticket = attaching(&mut group, Membership::SendOnly, 0)?;
         assert_eq!(group.attached(ticket, "ah"), Ok(()));
         assert_eq!(group.transmit(0), None);
-        assert_eq!(group.send(2, 100, 0), Verdict::Queued);
+        assert_eq!(group.send(2, 100, 0, 0), Verdict::Queued);
         assert_eq!(group.poll(true, 0), Some(Action::Transmit(1)));
         assert_eq!(group.poll(true, 0), Some(Action::Transmit(2)));
         assert_eq!(group.transmit(0), Some(&"ah"));
@@ -786,7 +801,7 @@ mod tests {
     #[test]
     fn a_waiting_frame_keeps_the_group() -> Result<(), ()> {
         let mut group = group();
-        assert_eq!(group.send(1, 100, 0), Verdict::Queued);
+        assert_eq!(group.send(1, 100, 0, 0), Verdict::Queued);
         assert_eq!(group.idle_for(5), None);
         let ticket = attaching(&mut group, Membership::SendOnly, 100_000)?;
         assert_eq!(group.idle_for(5), None);
@@ -818,7 +833,7 @@ mod tests {
         group.attach_failed(ticket, 0);
         let again = attaching(&mut group, Membership::Full, 1_000)?;
         // The attempt under way may succeed.
-        assert_eq!(group.send(1, 100, 1_000), Verdict::Queued);
+        assert_eq!(group.send(1, 100, 0, 1_000), Verdict::Queued);
         assert_eq!(group.attached(again, "ah"), Ok(()));
         Ok(())
     }

@@ -204,12 +204,13 @@ where
         self.get(mgid)?.handle()
     }
 
-    /// Event: a frame of `bytes` bytes is to be sent to a group.
+    /// Event: a frame of `bytes` bytes is to be sent to a group, while `all` frames wait for paths and groups.
     pub fn send(
         &mut self,
         mgid: &Mgid,
         frame: W::Frame,
         bytes: u32,
+        all: usize,
         now: u64,
     ) -> Verdict<W::Frame> {
         if !self.is_ready() {
@@ -222,7 +223,7 @@ where
             return Verdict::Drop(frame, reason);
         }
         match self.get_mut(mgid) {
-            Some(group) => group.send(frame, bytes, now),
+            Some(group) => group.send(frame, bytes, all, now),
             None => Verdict::Drop(frame, DropReason::TableFull),
         }
     }
@@ -367,11 +368,11 @@ mod tests {
     fn frames_leave_without_a_join() -> Result<(), ()> {
         let mut table = opened()?;
         run(&mut table, 0);
-        assert_eq!(table.send(&ipv4(1), 1, 100, 0), Verdict::Queued);
+        assert_eq!(table.send(&ipv4(1), 1, 100, 0, 0), Verdict::Queued);
         let Some((mgid, Action::Attach(_, ticket))) = table.poll(0) else {
             return Err(());
         };
-        assert_eq!(table.send(&ipv4(2), 2, 100, 0), Verdict::Queued);
+        assert_eq!(table.send(&ipv4(2), 2, 100, 0, 0), Verdict::Queued);
         assert_eq!(table.attached(&mgid, ticket, 7), Ok(()));
         let sent = Some((ipv4(1), Action::Transmit(1)));
         assert_eq!((table.poll_frames(0), table.poll_frames(0)), (sent, None));
@@ -404,7 +405,7 @@ mod tests {
     fn rfc4391_5_no_link_without_broadcast() -> Result<(), ()> {
         let mut table = opened()?;
         let refused = Verdict::Drop(9, DropReason::LinkDown);
-        assert_eq!(table.send(&ipv4(1), 9, 100, 0), refused);
+        assert_eq!(table.send(&ipv4(1), 9, 100, 0, 0), refused);
         let Some((mgid, Action::Attach(_, ticket))) = table.poll(0) else {
             return Err(());
         };
@@ -443,7 +444,7 @@ mod tests {
         assert_eq!(table.sync([foreign].into_iter()), 0);
         assert_eq!(table.count(), 1);
         let refused = Verdict::Drop(9, DropReason::BadAddress);
-        assert_eq!(table.send(&foreign, 9, 100, 0), refused);
+        assert_eq!(table.send(&foreign, 9, 100, 0, 0), refused);
         Ok(())
     }
 
@@ -451,7 +452,7 @@ mod tests {
     fn a_sender_joins_with_its_first_frame() -> Result<(), ()> {
         let mut table = opened()?;
         run(&mut table, 0);
-        assert_eq!(table.send(&ipv4(1), 9, 100, 0), Verdict::Queued);
+        assert_eq!(table.send(&ipv4(1), 9, 100, 0, 0), Verdict::Queued);
         let Some((mgid, Action::Attach(Membership::SendOnly, ticket))) = table.poll(0) else {
             return Err(());
         };
@@ -466,7 +467,7 @@ mod tests {
 
     /// Sends to a group, which is joined; returns what else there was to do.
     fn send(table: &mut TestTable, last: u8, now: u64) -> Result<Option<Action<u8, u8>>, ()> {
-        assert_eq!(table.send(&ipv4(last), last, 100, now), Verdict::Queued);
+        assert_eq!(table.send(&ipv4(last), last, 100, 0, now), Verdict::Queued);
         let mut before = None;
         while let Some((mgid, action)) = table.poll(now) {
             match action {
@@ -509,11 +510,11 @@ mod tests {
         run(&mut table, 0);
         for first in [1, 8, 15] {
             for n in first..first + 7 {
-                assert_eq!(table.send(&ipv4(n), n, 100, 0), Verdict::Queued);
+                assert_eq!(table.send(&ipv4(n), n, 100, 0, 0), Verdict::Queued);
             }
             // Those that are being joined stay.
             let refused = Verdict::Drop(99, DropReason::TableFull);
-            assert_eq!(table.send(&ipv4(99), 99, 100, 0), refused);
+            assert_eq!(table.send(&ipv4(99), 99, 100, 0, 0), refused);
             let mut sent = 0;
             while let Some((mgid, action)) = table.poll(0) {
                 match action {
@@ -536,7 +537,7 @@ mod tests {
         run(&mut table, 0);
         table.hold = |_| None;
         let refused = Verdict::Drop(1, DropReason::NoMemory);
-        assert_eq!(table.send(&ipv4(1), 1, 100, 0), refused);
+        assert_eq!(table.send(&ipv4(1), 1, 100, 0, 0), refused);
         assert_eq!(table.sync([ipv4(1)].into_iter()), 1);
         assert!(table.needs_sync());
         table.hold = Some;
@@ -552,7 +553,7 @@ mod tests {
         let mut table = opened()?;
         run(&mut table, 0);
         assert_eq!(send(&mut table, 1, 0)?, None);
-        assert_eq!(table.send(&ipv4(2), 2, 100, 0), Verdict::Queued);
+        assert_eq!(table.send(&ipv4(2), 2, 100, 0, 0), Verdict::Queued);
         let Some((_, Action::Attach(_, ticket))) = table.poll(0) else {
             return Err(());
         };
@@ -577,8 +578,8 @@ mod tests {
         for n in 1..=7 {
             assert_eq!(send(&mut table, n, u64::from(n))?, None);
         }
-        assert_eq!(table.send(&ipv4(8), 8, 100, 8), Verdict::Queued);
-        assert_eq!(table.send(&ipv4(1), 1, 100, 8), Verdict::Queued);
+        assert_eq!(table.send(&ipv4(8), 8, 100, 0, 8), Verdict::Queued);
+        assert_eq!(table.send(&ipv4(1), 1, 100, 0, 8), Verdict::Queued);
         let (mut left, mut sent) = ([0; 2], 0);
         while let Some((mgid, action)) = table.poll(8) {
             match action {

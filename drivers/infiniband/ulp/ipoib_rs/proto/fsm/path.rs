@@ -12,7 +12,7 @@
 
 use crate::drop::DropReason;
 use crate::flow::backoff::Backoff;
-use crate::fsm::queue::{Verdict, Waiting};
+use crate::fsm::queue::{is_crowded, Verdict, Waiting};
 use crate::fsm::ticket::{Ticket, Tickets};
 use crate::seq::Sequence;
 use crate::wire::hwaddr::HwAddr;
@@ -23,10 +23,6 @@ pub use crate::table::{InsertError, Seed, Slot, Table as PathTable};
 pub const IDLE_MS: u64 = 60_000;
 /// Time to wait for the answer to an [`Action::Resolve`].
 const RESOLVE_MS: u64 = 4_000;
-/// Frames that may wait for paths and groups together before each path is limited to [`FEW`].
-const MANY: usize = 1_024;
-/// As many frames as Linux's C driver lets wait for a path.
-const FEW: usize = 3;
 /// Age at which a path is asked for anew, if it is used: nobody tells the ports at its ends that it leads another way now.
 const AGE_MS: u64 = 5_000;
 /// Part of that age for each path in use: however many peers an interface has, it asks for five of them in a second.
@@ -218,8 +214,6 @@ impl<A, W: Waiting + Default> Path<A, W> {
     }
 
     /// Event: a frame of `bytes` bytes is to be sent, while `all` frames wait for paths and groups.
-    ///
-    /// Many peers that do not answer neither take much memory nor all room from others.
     pub fn send(&mut self, frame: W::Frame, bytes: u32, all: usize, now: u64) -> Verdict<W::Frame> {
         self.last_used = now;
         if let Some(reason) = self.flush {
@@ -233,7 +227,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
             }
             _ => {}
         }
-        if self.waiting.len() >= FEW && all >= MANY {
+        if is_crowded(self.waiting.len(), all) {
             return Verdict::Drop(frame, DropReason::QueueFull);
         }
         if self.waiting.is_empty() {
@@ -483,7 +477,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
     use super::*;
-    use crate::fsm::queue::Queue;
+    use crate::fsm::queue::{Queue, MANY};
 
     type TestPath = Path<&'static str, Queue<u8, 4>>;
 

@@ -16,6 +16,17 @@ pub enum Verdict<T> {
     Drop(T, DropReason),
 }
 
+/// Frames that may wait for paths and groups together before each path and group is limited to [`FEW`].
+pub const MANY: usize = 1_024;
+/// As many frames as Linux's C driver lets wait for a path.
+const FEW: usize = 3;
+
+/// Returns true if a queue with `len` frames takes no more, while `all` frames wait for paths and groups: many peers that
+/// do not answer neither take much memory nor all room from others.
+pub const fn is_crowded(len: usize, all: usize) -> bool {
+    len >= FEW && all >= MANY
+}
+
 /// Frames in the order of their arrival, bounded by number and by bytes.
 ///
 /// A frame that does not fit is refused, not an older one displaced: what waits is the beginning of

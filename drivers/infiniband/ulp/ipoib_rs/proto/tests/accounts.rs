@@ -298,7 +298,7 @@ proptest! {
         for (what, which, ms) in steps {
             let mgid = if which < 20 { broadcast } else { group(which % 10) };
             match what {
-                0..=3 => tally.verdict(groups.send(&mgid, tally.taken as u64, 100, now)),
+                0..=3 => tally.verdict(groups.send(&mgid, tally.taken as u64, 100, 0, now)),
                 4 => now += ms,
                 5 | 6 => if let Some((mgid, ticket)) = asked.pop() {
                     let _ = groups.attached(&mgid, ticket, 7);

@@ -129,7 +129,7 @@ impl Fabric {
             Op::Send(number) => {
                 self.next += 1;
                 let frame = self.next;
-                match self.table.send(&group(*number), frame, 100, self.now) {
+                match self.table.send(&group(*number), frame, 100, 0, self.now) {
                     Verdict::Transmit(_) => assert!(self.is_in(&group(*number))),
                     Verdict::Queued => assert!(self.frames.insert(frame)),
                     Verdict::Drop(back, _) => assert_eq!(back, frame),
