@@ -25,8 +25,8 @@ pub const IDLE_MS: u64 = 60_000;
 const RESOLVE_MS: u64 = 4_000;
 /// Age at which a path is asked for anew, if it is used: nobody tells the ports at its ends that it leads another way now.
 const AGE_MS: u64 = 5_000;
-/// Part of that age for each path in use: however many peers an interface has, it asks for five of them in a second.
-const AGE_OF_EACH_MS: u64 = 250;
+/// Part of that age for each path in use: however many peers an interface has, it asks for one or two of them in a second.
+const AGE_OF_EACH_MS: u64 = 1_000;
 
 /// Returns when a path that was resolved at `now` is to be asked for anew, where an interface has `in_use` such paths. Each at
 /// a `random` time of its own, as many are resolved at a time.
@@ -912,7 +912,7 @@ mod tests {
     /// Few paths are asked for each few seconds, and many each a few times in a minute.
     #[test]
     fn paths_share_their_questions() {
-        for (in_use, longest) in [(0, 5_000), (20, 5_000), (21, 5_250), (8_192, 2_048_000)] {
+        for (in_use, longest) in [(0, 5_000), (5, 5_000), (6, 6_000), (8_192, 8_192_000)] {
             assert_eq!(renewal(in_use, 0, 7), 7 + longest);
             let soonest = renewal(in_use, u32::MAX, 7) - 7;
             assert!((longest / 2..=longest / 2 + 1).contains(&soonest));
