@@ -257,8 +257,17 @@ fn kernel_format(layout: &Layout) -> Result<()> {
 /// Kconfig takes each line of `.kunitconfig`, on both architectures that testing.rst names: the first step of kunit.py.
 fn kunitconfig(layout: &Layout) -> Result<()> {
     let tree = configs::tree(layout)?;
+    // The program looks for the kernel tree where its own file really is.
+    let own = tree.join("tools/testing/kunit");
+    tool(
+        Command::new("cp")
+            .args(["--recursive", "--dereference", "--remove-destination"])
+            .arg(source::ensure(layout)?.dir.join("tools/testing/kunit/."))
+            .arg(&own),
+        layout,
+    )?;
     for arch in ["um", "x86_64"] {
-        let mut command = Command::new(tree.join("tools/testing/kunit/kunit.py"));
+        let mut command = Command::new(own.join("kunit.py"));
         command
             .args(["config", &format!("--kunitconfig={}", overlay::PLACE)])
             .arg(format!("--arch={arch}"))
