@@ -40,6 +40,8 @@ pub(crate) fn run(dev: &Device<Interface>) {
         };
         subnet::collect(dev, &endpoint);
         let room = this.subnet.lock().room();
+        // For one of a group, beside one of a path.
+        let has_room = room > 1;
         let mut jobs = Jobs::new(room);
         let (wait, unplaced) = {
             let mut guard = dev.lock_tx();
@@ -53,7 +55,7 @@ pub(crate) fn run(dev: &Device<Interface>) {
         answer_too_big(dev);
         if jobs.is_empty() {
             // Leaving a group is a question, too: without room for one, wait for the next answer, which wakes us.
-            if unplaced && room > 0 {
+            if unplaced && has_room {
                 if !changes::want_groups(dev) {
                     // All have a place, or one that is to be left.
                     continue;
@@ -67,7 +69,7 @@ pub(crate) fn run(dev: &Device<Interface>) {
             }
             carrier_on(dev);
             if let Ok(wait) = u32::try_from(wait) {
-                if room > 0 {
+                if has_room {
                     Interface::queue(dev, Work::Paths, wait.max(1));
                 }
             }

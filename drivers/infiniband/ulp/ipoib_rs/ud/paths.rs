@@ -491,6 +491,11 @@ impl Jobs {
         self.len < JOBS && (!asks || self.questions > left)
     }
 
+    /// Returns true if there is room for the job of a group beside one for a path: a thousand groups keep no peer waiting.
+    pub(super) fn has_room_beside(&self, asks: bool) -> bool {
+        self.len + 1 < JOBS && (!asks || self.questions > 1)
+    }
+
     /// Adds a job, for which there has to be room.
     pub(super) fn push(&mut self, job: Job, asks: bool) {
         if let Some(slot) = self.list.get_mut(self.len) {
@@ -528,6 +533,24 @@ mod tests {
         let mut jobs = Jobs::new(1);
         jobs.push(question(), true);
         assert!(!jobs.has_room(true, false) && jobs.has_room(false, false));
+        Ok(())
+    }
+
+    /// Groups take neither the last job nor the last question.
+    #[test]
+    fn groups_leave_room_to_paths() -> Result {
+        let link = broadcast(
+            PKey::new(0xffff).ok_or(EINVAL)?,
+            Scope::new(2).ok_or(EINVAL)?,
+        );
+        let mut jobs = Jobs::new(JOBS);
+        while jobs.has_room_beside(false) {
+            jobs.push(Job::Detach(link, multicast::Membership::Full), false);
+        }
+        assert!(!jobs.has_room_beside(true) && jobs.has_room(true, false));
+        let jobs = Jobs::new(1);
+        assert!(!jobs.has_room_beside(true) && jobs.has_room_beside(false));
+        assert!(jobs.has_room(true, false));
         Ok(())
     }
 }

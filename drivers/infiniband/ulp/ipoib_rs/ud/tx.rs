@@ -185,7 +185,7 @@ impl UdTx {
         let asks = dev.data().get_ref().port.is_infiniband();
         loop {
             let groups = &mut self.destinations.groups;
-            let polled = if jobs.has_room(asks, false) {
+            let polled = if jobs.has_room_beside(asks) {
                 groups.poll(now)
             } else {
                 groups.poll_frames(now)
