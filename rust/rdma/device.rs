@@ -70,6 +70,7 @@ pub(crate) struct Ending {
     client: &'static CStr,
     patient: Reaper,
     gone: Arc<Gone>,
+    members: Arc<Members>,
 }
 
 impl Ending {
@@ -91,6 +92,7 @@ impl Ending {
             client,
             patient: Reaper::patient()?,
             gone: Arc::pin_init(gone, GFP_KERNEL)?,
+            members: Members::new()?,
         })
     }
 
@@ -146,7 +148,6 @@ impl Device {
     /// `ENODEV` if it is not registered any more; `ENOMEM`.
     pub(crate) unsafe fn try_get(raw: *mut bindings::ib_device, ending: &Ending) -> Result<Self> {
         let raw = NonNull::new(raw).ok_or(ENODEV)?;
-        let members = Members::new()?;
         // SAFETY: Allocated by this function's requirements.
         if !unsafe { bindings::ipoib_rs_ib_device_try_get(raw.as_ptr()) } {
             return Err(ENODEV);
@@ -157,7 +158,7 @@ impl Device {
             client: ending.client,
             gone: ending.gone.clone(),
             patient: ending.patient.deferred_drop().clone(),
-            members,
+            members: ending.members.clone(),
             late: Late::never(),
         };
         // INVARIANT: It is that device.
