@@ -422,6 +422,10 @@ scenario! {
             }
             let address = file(a, "ib0/address")?;
             ensure!(address.ends_with(text) && neighbour(b, &a.ip4(), "ib0")? == address, "{address}");
+            // A new interface gets it, too, while the port has it.
+            a.ok(&format!("ip link add name third address {address} type ipoib_rs device {}", hca(a)))?;
+            ensure!(file(a, "third/address")?.ends_with(text));
+            a.ok("ip link del third")?;
             ask_for_guid(a, "delete", raw)?;
             a.wait_until(waits, LIMIT)?;
             a.ok(other)?;

@@ -84,10 +84,11 @@ impl Driver for Interface {
         Self::set_offloads(dev, rtnl);
         this.follow_scope(&HwAddr(dev.broadcast(rtnl)), rtnl);
         dev.set_broadcast(this.broadcast().to_hwaddr().as_bytes(), rtnl);
-        let given = HwAddr(dev.address()).gid();
-        // systemd-networkd makes one up, without the prefix: the port will never have that GUID.
-        if given == attributes.gid.with_guid(given.guid()) && this.port.is_infiniband() {
-            this.set_guid(given.guid(), &attributes);
+        let given = HwAddr(dev.address()).gid().guid();
+        // systemd-networkd makes one up, which the port will never have.
+        let is_known = given != 0 && this.port.gid(given, attributes.gid).is_ok();
+        if is_known && this.port.is_infiniband() {
+            this.set_guid(given, &attributes);
         }
         let address = HwAddr::new(this.flags(), qpn, this.own_gid(attributes.gid));
         dev.set_address(address.as_bytes(), rtnl);
