@@ -12,7 +12,7 @@
 /* The place of the GUID in a link-layer address, from which IPv6 makes an interface identifier. */
 #define GUID_OFFSET (INFINIBAND_ALEN - 8)
 
-/* Whether another interface on the link of @dev makes its interface identifiers of the same GUID. */
+/* Whether @other, on the link of @dev, makes its interface identifiers of the same GUID. */
 static bool is_twin(const struct net_device *dev, const struct net_device *other)
 {
 	const struct inet6_dev *idev = __in6_dev_get(other);

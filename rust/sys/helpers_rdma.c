@@ -378,8 +378,8 @@ static int nothing(void *unused)
 
 /*
  * Waits for those who have read the address of a handler before it was replaced, and are about to
- * call it: in interrupts, or in work, for which RCU need not wait. Without preemption, they are over
- * when each CPU has been through the scheduler. Else, work may have been preempted just then.
+ * call it: in interrupts, or in work, for which RCU need not wait. Without preemption, they are
+ * over when each CPU has been through the scheduler. Else, work may have been preempted just then.
  * False: the kernel cannot tell when that has gone on.
  */
 bool ipoib_rs_wait_for_calls(void)

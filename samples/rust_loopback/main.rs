@@ -93,7 +93,6 @@ impl Link for Loopback {
 impl Ethtool for Loopback {}
 #[vtable]
 impl Files for Loopback {}
-
 #[vtable]
 impl Functions for Loopback {}
 #[vtable]

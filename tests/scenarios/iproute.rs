@@ -168,7 +168,7 @@ scenario! {
         let host = &bed.hosts[0];
         host.ok("modprobe ipoib_rs")?;
         let text = host.python(ATTRIBUTES, &[&host.rxe()])?.ok()?;
-        ensure!(text.contains("17 requests answered"), "{text}");
+        ensure!(text.contains("16 requests answered"), "{text}");
         host.run("ip -o link show type ipoib_rs | grep .")?.refused()?;
         bed.finish()
     }

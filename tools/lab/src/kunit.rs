@@ -40,7 +40,7 @@ pub fn run(layout: &Layout, built: &Built) -> Result<Tally> {
     host.ok(&format!("modprobe {LOOPBACK}"))?;
     let came_back = host
         .ok("dmesg")?
-        .contains("ud_loopback: rxe0 port 1: the datagram came back");
+        .contains("ud_loopback: \"rxe0\" port 1: the datagram came back");
     bed.finish()?;
 
     let lines: Vec<String> = console

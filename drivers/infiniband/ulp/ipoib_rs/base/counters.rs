@@ -164,7 +164,7 @@ counters! {
 
     /// Rare events. Written by the work items, and at times from elsewhere.
     slow: Slow {
-        /// Paths resolved.
+        /// Paths resolved, those that are asked for anew included.
         paths_resolved = "paths_resolved",
         /// Paths that could not be resolved.
         paths_failed = "paths_failed",

@@ -153,9 +153,7 @@ impl Interface {
             ..
         } = options;
         let parent_dev = options.parent.map(|dev| dev.get());
-        let guid = options
-            .parent
-            .map_or(0, |dev| dev.data().guid.load(Relaxed));
+        let guid = options.parent.map_or(0, |dev| dev.data().guid());
         let follows_table = pkey.is_none();
         let pkey = pkey.or_else(|| port.first_pkey());
         let pkey = pkey.unwrap_or(PKey::DEFAULT);

@@ -544,7 +544,7 @@ mod tests {
         Ok(())
     }
 
-    /// What was sent before the stack has left a group does not keep that: the next frame joins it anew.
+    /// Frames sent before the stack leaves a group do not keep it: the next one joins it anew.
     #[test]
     fn a_listener_that_only_sends_leaves_and_joins() -> Result<(), ()> {
         let mut group = member(0)?;
