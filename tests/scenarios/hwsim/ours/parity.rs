@@ -304,3 +304,46 @@ scenario! {
         bed.finish()
     }
 }
+
+/// Makes a bond of `ib0`, whose group takes 2044, and asks the bond for MTUs: whether each is taken, and what bond and
+/// interface have then, while both are up.
+fn bonded(host: &Host, mode: &str) -> Result<String> {
+    host.ok(&format!(
+        "set -e
+         echo {mode} >/sys/class/net/ib0/mode
+         ip link set ib0 mtu 2044
+         ip link add bond0 type bond mode active-backup fail_over_mac active miimon 100
+         ip link set ib0 down && ip link set ib0 master bond0
+         ip link set bond0 up"
+    ))?;
+    host.wait_until("[ $(cat /sys/class/net/bond0/carrier) = 1 ]", LIMIT)?;
+    let mut text = String::new();
+    for mtu in [67, 1280, 2044, 2045, 4092, 4093, 65520, 65521, 1500] {
+        let taken = host.run(&format!("ip link set bond0 mtu {mtu}"))?.success();
+        let now = host.ok("cd /sys/class/net && echo $(cat bond0/mtu ib0/mtu)")?;
+        text += &format!("{mtu}: {taken}, {}\n", now.trim());
+    }
+    host.ok("ip link del bond0 && ip link set ib0 up")?;
+    host.wait_until("[ $(cat /sys/class/net/ib0/carrier) = 1 ]", LIMIT)?;
+    text += &host.ok("cat /sys/class/net/ib0/mtu")?;
+    Ok(text)
+}
+
+scenario! {
+    /// A bond hands its MTU on to its interfaces, and they take it alike.
+    #[on(uml)]
+    fn bonds_hand_their_mtu_on(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let (a, b) = bed.pair()?;
+        partitions(a, 4)?;
+        a.outside().ok("modprobe bonding max_bonds=0")?;
+        let kinds = [(Driver::Ours, "datagram"), (Driver::C, "datagram")];
+        let manager = up(&bed, "pair", &format!("-P {PARTITIONS}"), &kinds)?;
+        for mode in ["datagram", "connected"] {
+            let [ours, theirs] = [bonded(a, mode)?, bonded(b, mode)?];
+            ensure!(ours == theirs, "{mode}: {ours}ib_ipoib: {theirs}");
+        }
+        manager.kill()?;
+        bed.finish()
+    }
+}
