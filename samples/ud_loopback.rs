@@ -35,7 +35,7 @@ const SIZE: u32 = 4;
 /// The longest time for the datagram to come back, in milliseconds.
 const TIMEOUT_MS: u32 = 1000;
 
-/// A listener that no news come to.
+/// A listener that ignores its notifications.
 struct Nobody;
 
 impl Notify for Nobody {

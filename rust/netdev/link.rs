@@ -103,8 +103,8 @@ impl<T: Link> OwnedDevice<T> {
     ///
     /// # Context
     ///
-    /// Under RTNL that was taken for this, and in no callback: when one returns, the stack goes on with the device. Sleeps.
-    /// Not where a file or a sysctl of the device is written: it waits for these.
+    /// Under RTNL that the caller has taken itself; not in a callback, after which the stack goes on using the
+    /// device. Sleeps. Not in a write to a file or a sysctl of the device: this waits for such writes.
     pub fn unregister(self, _rtnl: &mut RtnlGuard) {
         // SAFETY: RTNL is held, and we hold a reference.
         unsafe { bindings::ipoib_rs_netdev_unregister(self.as_raw(), core::ptr::null_mut()) };

@@ -151,10 +151,10 @@ impl RawDevice {
 /// References that there are, forgotten ones included.
 static HELD: Atomic<u32> = Atomic::new(0);
 
-/// The most references, more than anybody has a use for. The core's count of a device has 32 bits: it must not come round to none.
+/// The most references, far more than any driver needs. The core's count of a device has 32 bits and must not wrap.
 const MOST: u32 = 1 << 30;
 
-/// Counts one more reference. False: there are too many.
+/// Counts one more reference. Returns false if there are too many.
 fn has_room(held: &Atomic<u32>) -> bool {
     held.fetch_add(1, Relaxed) < MOST
 }

@@ -97,9 +97,9 @@ unsafe impl Sync for Body {}
 impl DeferDrop for Body {}
 
 impl Ah {
-    /// Makes an address handle that sends from `gid`, through its port, which is one of RoCE, to `dgid`: a group, or
-    /// a neighbour or who is reached by one. `notify` is told when that has another Ethernet address or is lost, which
-    /// [`Self::take_moved`] says.
+    /// Makes an address handle that sends from `gid`, through its RoCE port, to `dgid`: a group, a neighbour, or a host
+    /// behind a neighbour. `notify` is told when the neighbour gets another Ethernet address or is lost;
+    /// [`Self::take_moved`] returns true then.
     ///
     /// The address in a GID that was made from one is good until the IP stack, which is asked, knows better. Any other GID
     /// has to be known to the IP stack: ask a [`NeighbourQuery`](crate::NeighbourQuery) first.

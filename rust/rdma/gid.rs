@@ -24,14 +24,14 @@ pub enum GidOwner {
     Other,
 }
 
-/// Whether the network device of a RoCE GID has it as an IPv6 address, by which it is found.
+/// State of a RoCE GID as an IPv6 address of its network device. Peers find only an assigned one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GidAddress {
-    /// It has.
+    /// The network device has the address.
     Assigned,
-    /// It will, unless duplicate address detection, which has yet to end, finds that another host has it.
+    /// Duplicate address detection has yet to end; the device gets the address unless another host has it.
     Tentative,
-    /// It has not.
+    /// The network device does not have the address.
     Missing,
 }
 

@@ -315,7 +315,7 @@ impl IntakeRing {
         core::mem::replace(&mut self.quiet_since, posted) == posted
     }
 
-    /// How many slots of a shared receive queue may never complete, if each queue pair that has ended took one with it.
+    /// Returns how many slots of a shared receive queue may never complete, if each QP that has ended took one with it.
     pub fn missing(&self) -> usize {
         let [last, before] = self.ended;
         self.overtaken + last + before

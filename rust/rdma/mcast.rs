@@ -33,7 +33,7 @@ unsafe impl Send for Membership {}
 // SAFETY: As above.
 unsafe impl Sync for Membership {}
 
-/// Returns true if somebody who does not use this crate has joined the group `mgid` on the netdev of RoCE port `port`.
+/// Returns true if a user other than this crate has joined the group `mgid` on the netdev of RoCE port `port`.
 ///
 /// # Context
 ///

@@ -43,7 +43,7 @@ pub(crate) struct Member {
 }
 
 impl Members {
-    /// None.
+    /// Makes an empty list.
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ impl Members {
         })
     }
 
-    /// How many members of such a role a group has on a port.
+    /// Returns the number of members with a role that a group has on a port.
     ///
     /// # Context
     ///

@@ -23,7 +23,7 @@ static bool is_twin(const struct net_device *dev, const struct net_device *other
 	       !memcmp(other->dev_addr + GUID_OFFSET, dev->dev_addr + GUID_OFFSET, 8);
 }
 
-/* In whatever namespace, and of whatever driver. */
+/* Whether @dev has a twin, in any namespace and of any driver. */
 static bool has_twin(const struct net_device *dev)
 {
 	const struct net_device *other;
@@ -42,8 +42,8 @@ static bool has_twin(const struct net_device *dev)
 /*
  * Has IPv6 make interface identifiers at random where another interface on the link makes them of
  * the same GUID, and otherwise of the GUID. @random: what was returned the last time, or false if
- * IPv6 has begun on @dev since then; a mode that somebody else has chosen since then stays. Returns
- * true if they are made at random by this. RTNL is held.
+ * IPv6 has begun on @dev since then; a mode that a user has chosen since then stays. Returns true
+ * if this function has them made at random. RTNL is held.
  */
 bool ipoib_rs_ipv6_distinguish(struct net_device *dev, bool random)
 {

@@ -378,9 +378,9 @@ static int nothing(void *unused)
 
 /*
  * Waits for those who have read the address of a handler before it was replaced, and are about to
- * call it: in interrupts, or in work, for which RCU need not wait. Without preemption, they are
- * over when each CPU has been through the scheduler. Else, work may have been preempted just then.
- * False: the kernel cannot tell when that has gone on.
+ * call it: in interrupts, or in work, for which RCU need not wait. Without preemption, these calls
+ * are over when each CPU has been through the scheduler. With preemption, work may have been
+ * preempted at that point. Returns false if the kernel cannot tell when such work has gone on.
  */
 bool ipoib_rs_wait_for_calls(void)
 {

@@ -15,7 +15,7 @@ extern "C" {
     static __this_module: bindings::module;
 }
 
-/// The module in sysfs. The module loader frees no module that somebody refers to there.
+/// The module's kobject. The module loader frees no module whose kobject has other references.
 #[cfg(MODULE)]
 #[inline]
 fn kobject() -> *mut bindings::kobject {

@@ -157,7 +157,7 @@ impl Body {
         unsafe { bindings::ib_sa_free_multicast(raw) };
     }
 
-    /// Returns true if it is one that others on the port, which only send, are to leave before.
+    /// Returns true if send-only members on the port have to leave the group before this one.
     fn is_needed(&self) -> bool {
         let is_over = matches!(
             *self.progress.state.lock(),
@@ -326,8 +326,8 @@ fn role(request: &JoinRequest<'_>) -> Role {
     }
 }
 
-/// Returns true if somebody has joined a group on a port to receive from it, by the core but for none of the port's IPoIB
-/// interfaces, of which `own` is one.
+/// Returns true if a user of the RDMA core other than the port's IPoIB interfaces, of which `own` is one, has joined a
+/// group on the port to receive from it.
 ///
 /// # Context
 ///

@@ -106,7 +106,7 @@ pub(crate) struct Link {
     pub(crate) isolated: bool,
     /// It is a bridge that filters VLANs and has no default one.
     pub(crate) filters_vlans: bool,
-    /// What it is on is in another network namespace, and has to have as large an MTU.
+    /// The interface below is in another network namespace, and has to have as large an MTU.
     pub(crate) bound_elsewhere: bool,
     /// Index of the interface below, if that is in this network namespace.
     pub(crate) below: Option<u32>,

@@ -66,7 +66,7 @@ enum Key {
     Source,
     Destination,
     State,
-    /// What connection tracking knows only of connections that are changed or helped.
+    /// Status of connection tracking, which only connections that it changes or helps have.
     Status,
     Direction,
     Mark,
@@ -80,14 +80,14 @@ enum Key {
     Unknown,
 }
 
-/// What a key is compared with.
+/// A value that a key is compared with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Value {
     Range(u128, u128),
     /// A word, or the beginning of one.
     Word(String),
     Prefix(String),
-    /// Whatever the keys are, however many.
+    /// Any values of any number of keys.
     Any,
 }
 
@@ -98,7 +98,7 @@ struct Element {
     verdict: Option<Verdict>,
 }
 
-/// What keys are compared with.
+/// A set of values that keys are compared with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Among {
     Elements(Vec<Element>),

@@ -53,7 +53,7 @@ pub(crate) struct Packet<'a> {
     pub(crate) bridge: bool,
 }
 
-/// What is known of a key's value.
+/// Knowledge of a key's value.
 pub(super) enum Fact<'a> {
     Unknown,
     /// It is in a range.
@@ -123,7 +123,7 @@ impl Fact<'_> {
     }
 }
 
-/// What rules have done to the packet on its way.
+/// Changes that rules have made to the packet on its way.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Changed {
     /// Connection tracking has not seen it yet.
@@ -187,7 +187,7 @@ impl Packet<'_> {
         }
     }
 
-    /// What is in the header behind that of IP.
+    /// The fact about a key of the header behind that of IP.
     fn inner(&self, key: Key) -> Fact<'static> {
         match (key, self.kind) {
             (Key::Protocol, Kind::Roce) => Fact::Names(&["udp"], Some(UDP)),

@@ -174,7 +174,7 @@ fn each_part_of_a_rule() {
     }
 }
 
-/// What becomes of neighbour discovery: of a question, and of an answer.
+/// Answers for neighbour discovery: for a solicitation, and for an advertisement.
 fn discovery(nft: &str, ip6tables: &str) -> [&'static str; 2] {
     let rules = Rules::read(nft, "", ip6tables);
     let kinds = [(Kind::Solicitation, true), (Kind::Advertisement, false)];

@@ -15,7 +15,7 @@ const TRACKING: i32 = -200;
 /// Rules that are looked at, at most.
 const STEPS: usize = 200_000;
 
-/// What becomes of a packet.
+/// Fate of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     Passes,
@@ -257,7 +257,7 @@ impl Walk<'_> {
         all
     }
 
-    /// What becomes of the packet in a chain that the kernel calls.
+    /// Returns the fate of the packet in a chain that the kernel calls.
     fn base(&mut self, name: &str, base: &Base) -> Answer {
         self.blamed = None;
         let ends = self.chain(name, true, 0);
@@ -332,7 +332,7 @@ impl Rules {
         found
     }
 
-    /// What becomes of a packet.
+    /// Returns the fate of a packet.
     pub(crate) fn judge(&self, packet: &Packet<'_>) -> Answer {
         let mut answer = Answer::Passes;
         let names: Vec<&str> = [Some(packet.interface), packet.master]

@@ -191,7 +191,7 @@ pub(super) fn check_stack(
     }
 }
 
-/// What takes over the frames of an interface leaves none to soft-RoCE on it.
+/// Reports a master, such as a bridge, that takes all frames of the interface away from soft-RoCE.
 fn check_master(facts: &Facts, interface: &Interface, ethernet: &Link, out: &mut Out<'_>) {
     let Some(master) = facts.master_of(ethernet) else {
         return;
@@ -219,7 +219,7 @@ fn check_master(facts: &Facts, interface: &Interface, ethernet: &Link, out: &mut
     );
 }
 
-/// What a command lets pass: in the words of nft, and in those of iptables.
+/// Packets that a command lets pass: in the words of nft, and in those of iptables.
 const ROCE: [&str; 2] = ["udp dport 4791", "-p udp --dport 4791"];
 const DISCOVERY: [&str; 2] = [
     "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert }",
@@ -311,7 +311,7 @@ fn check_filter(facts: &Facts, interface: &Interface, ethernet: &Link, out: &mut
     ask_filter(facts, packet, all.copied(), is_lost(interface), out);
 }
 
-/// Asks it about neighbour discovery on an interface, if somebody is not found by that.
+/// Asks the packet filter about neighbour discovery on an interface, if a peer is not found by that.
 pub(super) fn check_discovery(
     facts: &Facts,
     interface: &Interface,
@@ -329,7 +329,7 @@ pub(super) fn check_discovery(
     }
 }
 
-/// What may pass, or not, is a cause only if somebody does not answer.
+/// Asks the packet filter about packets. One that may or may not pass is a cause only if a peer does not answer.
 fn ask_filter(
     facts: &Facts,
     packet: Packet<'_>,

@@ -417,7 +417,7 @@ pub(super) mod tests {
         }
     }
 
-    /// What is at its limit cannot be given more.
+    /// A setting at its limit cannot be raised.
     #[test]
     fn no_command_asks_for_more_than_there_can_be() {
         for (limit, fix) in [("1", "echo 2 >"), ("40000", "echo 65536 >"), ("65536", "")] {

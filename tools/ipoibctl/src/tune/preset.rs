@@ -115,7 +115,7 @@ const DELACK_WHY: &str = "Requests in two small writes are answered 334 times a 
 /// Largest buffer of a socket, which is that of samples/sysctl.
 const BUFFER: u64 = 16 << 20;
 
-/// What bounds the buffers of sockets. Those of `net/core` are the first network namespace's alone.
+/// Bounds of the buffers of sockets. Those of `net/core` are the first network namespace's alone.
 const BUFFERS: [(&str, Want, &str); 4] = [
     ("net/ipv4/tcp_rmem", Want::LastAtLeast(BUFFER), BUFFERS_WHY),
     ("net/ipv4/tcp_wmem", Want::LastAtLeast(BUFFER), BUFFERS_WHY),

@@ -78,10 +78,10 @@ pub(crate) struct Interface {
     pub(crate) pausing: Atomic<bool>,
     /// The GUID that a user has chosen for its address, or 0.
     guid: Atomic<u64>,
-    /// The GUID that a user has chosen, or 1 for the port's, when it was decided whether IPv6 makes interface identifiers of
-    /// the GUID; 0 if that is yet to be decided. RTNL protects changes.
+    /// The GUID for which `identify` has last decided how IPv6 makes interface identifiers: the one that a user
+    /// has chosen, or 1 for the port's; 0 if that is yet to be decided. RTNL protects changes.
     pub(crate) identified: Atomic<u64>,
-    /// IPv6 makes them at random instead; RTNL protects changes.
+    /// IPv6 makes interface identifiers at random. RTNL protects changes.
     pub(crate) distinct: Atomic<bool>,
     /// Its maker.
     pub(crate) origin: Origin,

@@ -21,8 +21,8 @@ use crate::base::shared::Shared;
 /// Milliseconds until a port is read again that could not be read, or is without a GID.
 pub(crate) const REREAD_MS: u32 = 1000;
 
-/// Milliseconds until a port is read again whose GIDs are tentative addresses: nobody tells when duplicate address
-/// detection ends, which takes a second or two.
+/// Milliseconds until a port is read again whose GIDs are tentative addresses: the kernel has no notifier for the end
+/// of duplicate address detection, which takes a second or two.
 const DAD_MS: u32 = 100;
 
 /// The IB MTU of a port that has never been active.
@@ -270,7 +270,7 @@ impl Port {
         in_use: Gid,
     ) -> Result<Attributes> {
         let attributes = device.query_port(number)?;
-        // Whoever takes addresses away tells of that before they are gone, and has RTNL until then.
+        // The kernel announces that it removes an address before the address is gone, and holds RTNL until then.
         drop(Rtnl::lock());
         let gid = match choose_gid(device, (number, layer), in_use) {
             Ok(gid) => Gid(gid.raw()),
@@ -323,7 +323,7 @@ fn choose_gid(device: &RdmaDevice, (port, layer): (u32, LinkLayer), in_use: Gid)
     Ok(best.ok_or(ENODEV)?.1)
 }
 
-/// How well a GID does to send from, once a network device has it as an address.
+/// Returns the rank of a GID as the one to send from, once a network device has it as an address; see [`gid::rank`].
 fn rank(gid: &GidRef, in_use: Gid) -> Option<(bool, u8)> {
     let owner = match gid.owner() {
         GidOwner::Port => Owner::Port,

@@ -7,8 +7,8 @@
 pub(crate) enum Work {
     /// Resolves paths, joins and leaves groups, removes idle ones.
     Paths,
-    /// Brings the QP back after a failed send, has what is broken replaced, what was refused asked for again, and buffers that are
-    /// gone looked for.
+    /// Brings the QP back after a failed send, replaces what is broken, repeats what the device has refused, and
+    /// looks for buffers that are gone.
     Recover,
     /// Makes and ends connections.
     Connections,

@@ -160,9 +160,9 @@ impl Interface {
         }
     }
 
-    /// Sees to it that IPv6 does not make the same interface identifiers on this interface as on another one of the link.
-    /// That is decided for the port's GUID and for each that a user chooses, and again after a time without IPv6; in between,
-    /// a user may decide otherwise.
+    /// Keeps IPv6 from making the same interface identifiers on this interface as on another one of the link. Decides
+    /// that once for the port's GUID and for each GUID that a user chooses, and again after a time without IPv6. A
+    /// mode that a user sets in between stays.
     pub(super) fn identify(dev: &Device<Self>, rtnl: &mut Rtnl) {
         let this = dev.data();
         let possible = dev.mtu() >= mtu::MIN_IPV6 && !HwAddr(dev.address()).gid().is_zero();
@@ -174,7 +174,7 @@ impl Interface {
         }
     }
 
-    /// Takes the interface down and up, unless it was of late: later then. True: it was.
+    /// Takes the interface down and up, or postpones that if the last restart was recent. Returns true if it did.
     fn restart_in_time(dev: &Device<Self>, rtnl: &mut Rtnl) -> bool {
         let Some(control) = dev.control(rtnl) else {
             return false;

@@ -11,8 +11,8 @@ use crate::base::interface::Interface;
 use crate::data::rx;
 use crate::rc::rx::RcRx;
 
-/// Brings the QP back to life after a send that failed. What is broken is replaced, as are buffers of connections that are gone.
-/// The polls ask again for what the device has refused: receives, or an event.
+/// Brings the QP back to life after a send that failed. Replaces what is broken, and the buffers of connections that
+/// are gone. The polls ask again for what the device has refused: receives, or an event.
 pub(crate) fn recover(dev: &Device<Interface>) {
     if dev.data().broken.load(Relaxed) {
         return Interface::restart_soon(dev);

@@ -169,7 +169,7 @@ impl Driver for Interface {
         Ok(())
     }
 
-    /// One that the broadcast group does not take is remembered for a time when it does.
+    /// Remembers an MTU that the broadcast group does not allow yet, and sets it when the group does.
     fn change_mtu(dev: &Device<Self>, mtu: u32, rtnl: &mut Rtnl) -> Result<u32> {
         let this = dev.data();
         let attributes = this.port.attributes(rtnl);

@@ -122,7 +122,7 @@ pub(crate) struct Destinations {
     pub(super) mtus: PathMtus,
     /// The place of the first path that there was no room to ask for: it comes first the next time.
     pub(super) turn: Option<usize>,
-    /// How many paths were in use when they were last looked at.
+    /// The number of paths in use at the last look at all of them.
     pub(super) in_use: usize,
     /// Since when the port is not active.
     down_since: Option<u64>,
@@ -258,7 +258,8 @@ impl Destinations {
         }
     }
 
-    /// A connection to a peer has failed, and maybe the path has. True: the work item that resolves paths is to ask.
+    /// Has the path to a peer asked for anew if it is in use, since a connection along it has failed. Returns true if
+    /// the caller has to queue the work item that resolves paths.
     pub(crate) fn doubt(&mut self, address: &HwAddr, now: u64) -> bool {
         self.paths.get_mut(address).is_some_and(|peer| {
             peer.path.doubt(now);

@@ -84,7 +84,7 @@ const OTHERS: &[&str] = &[
     "hbh", "dst", "mh", "gre", "vlan", "tproxy",
 ];
 
-/// What a header says of a packet that has it.
+/// The test that a packet has a header, by its name.
 fn protocol(name: &str) -> Term {
     Term::Test {
         keys: vec![Key::Protocol],
@@ -300,7 +300,7 @@ impl<'a> Reader<'a> {
         elements
     }
 
-    /// What a key is compared with: a set, or values with commas in between.
+    /// Reads the values that a key is compared with: a set, or values with commas in between.
     fn among(&mut self) -> Among {
         if self.rest.first() == Some(&Token::Open) {
             return Among::Elements(self.elements());

@@ -561,7 +561,7 @@ mod tests {
         Ok(())
     }
 
-    /// A frame that waits for the join is sent, though the stack has left the group meanwhile.
+    /// A frame that waits for the join is sent, even if the stack leaves the group before.
     #[test]
     fn a_waiting_frame_outlasts_the_listener() -> Result<(), ()> {
         let mut group = group();

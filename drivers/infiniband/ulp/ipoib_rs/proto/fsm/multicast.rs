@@ -5,8 +5,8 @@
 //! - The broadcast group comes first: it defines the link, and nothing else may be joined before it
 //!   (RFC 4391, section 5). Without it, everything else is left.
 //! - Then the groups that the stack listens to: [`GroupTable::sync`] takes its list.
-//! - Then the groups that somebody sends to: they come with the first frame, and go when idle. The one that was sent
-//!   to least recently makes room for any other group, at once.
+//! - Then the groups that the host only sends to: they come with the first frame, and go when idle. The one that was
+//!   sent to least recently makes room for any other group, at once.
 
 use core::borrow::BorrowMut;
 

@@ -23,13 +23,13 @@ pub use crate::table::{InsertError, Seed, Slot, Table as PathTable};
 pub const IDLE_MS: u64 = 60_000;
 /// Time to wait for the answer to an [`Action::Resolve`].
 const RESOLVE_MS: u64 = 4_000;
-/// Age at which a path is asked for anew, if it is used: nobody tells the ports at its ends that it leads another way now.
+/// Age at which a path in use is asked for anew: the subnet manager does not tell its ends of a detour.
 const AGE_MS: u64 = 5_000;
 /// Part of that age for each path in use: however many peers an interface has, it asks for one or two of them in a second.
 const AGE_OF_EACH_MS: u64 = 1_000;
 
-/// Returns when a path that was resolved at `now` is to be asked for anew, where an interface has `in_use` such paths. Each at
-/// a `random` time of its own, as many are resolved at a time.
+/// Returns when a path that was resolved at `now` is to be asked for anew, where an interface has `in_use` such paths.
+/// `random` spreads the times, since many paths are resolved at once.
 pub const fn renewal(in_use: usize, random: u32, now: u64) -> u64 {
     let each = (in_use as u64).saturating_mul(AGE_OF_EACH_MS);
     let age = if each > AGE_MS { each } else { AGE_MS };
@@ -139,7 +139,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
         self.waiting.len()
     }
 
-    /// Returns true if something was sent of late.
+    /// Returns true if a frame was sent in the last `AGE_MS` milliseconds.
     pub const fn is_in_use(&self, now: u64) -> bool {
         self.unused_for(now) < AGE_MS
     }
@@ -281,8 +281,8 @@ impl<A, W: Waiting + Default> Path<A, W> {
     /// Event: the request failed. It is not repeated before the back-off is over, and then only if
     /// there is a frame to send.
     ///
-    /// An address handle from before stays in use for as long as that takes, whether there was no answer or a refusal: the
-    /// subnet manager may be away for long, or busy, and packets find their way without it.
+    /// The address handle of the last answer stays in use until the next one, whether the request was refused or not
+    /// answered: the subnet manager may be away for long, or busy, and packets find their way without it.
     pub fn resolve_failed(&mut self, ticket: Ticket, now: u64) {
         if self.is_current(ticket) {
             self.fail(now);
@@ -340,7 +340,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
         self.backoff.reset();
     }
 
-    /// Event: what leads along it has failed. If it is in use, it is to be asked for now. Poll.
+    /// Event: a connection along the path has failed. A path in use is asked for at once: poll.
     pub fn doubt(&mut self, now: u64) {
         self.refresh();
         if self.is_in_use(now) {
@@ -831,7 +831,7 @@ mod tests {
         Ok(path)
     }
 
-    /// A path in use is asked for once it has its age, by the next frame, which leaves as all others do meanwhile.
+    /// A path in use is asked for once it has its age. The next frame asks, and no frame waits for the answer.
     #[test]
     fn a_path_in_use_is_asked_for_at_its_age() -> Result<(), ()> {
         let mut path = aging()?;
@@ -909,7 +909,7 @@ mod tests {
         Ok(())
     }
 
-    /// Few paths are asked for each few seconds, and many each a few times in a minute.
+    /// Each of a few paths is asked for every few seconds; the more paths are in use, the less often each is asked for.
     #[test]
     fn paths_share_their_questions() {
         for (in_use, longest) in [(0, 5_000), (5, 5_000), (6, 6_000), (8_192, 8_192_000)] {

@@ -16,8 +16,8 @@ use crate::wire::rx::GRH_LEN;
 /// The length of a challenge, and of its answer, in bytes.
 pub const LEN: usize = 16;
 
-/// A peer's further challenges of a connection are not answered for so long, in milliseconds. Each costs us more than the
-/// peer, which repeats its own once a second.
+/// Time after a challenge for which further challenges of that connection are not answered, in milliseconds. An answer
+/// costs us more than the challenge costs the peer, which repeats it once a second.
 pub const PAUSE_MS: u64 = 500;
 
 /// A challenge, or its answer, which is the same.

@@ -105,8 +105,8 @@ pub enum Owner {
     Other,
 }
 
-/// How well a GID of a RoCEv2 port, whose network device has it as an address, does to send IP over InfiniBand with; the
-/// greatest is the best. None: not at all, since
+/// Returns the rank of a RoCEv2 port's GID, which its network device has as an address, for sending IP over InfiniBand;
+/// the greatest is the best. Returns `None` if the GID cannot be used, since
 ///
 /// * an IPv4 address has no part in groups, which are IPv6 addresses;
 /// * groups are joined on the port's own network device, and what comes by a VLAN or a macvlan is not that device's.
