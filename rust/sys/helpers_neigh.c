@@ -238,7 +238,7 @@ static int watch(struct ipoib_rs_neighbour *watched, struct neighbour *n,
 
 	/* The IP stack looks whether it is still there only if it sends something itself. */
 	if (state & NUD_STALE)
-		neigh_update(n, NULL, NUD_PROBE, NEIGH_UPDATE_F_ADMIN, 0);
+		neigh_update(n, NULL, NUD_PROBE, 0, 0);
 	else if (!(state & NUD_VALID))
 		neigh_event_send(n, NULL);
 	if ((state & NUD_STALE) || !(state & NUD_VALID))

@@ -107,8 +107,8 @@ enum ipoib_rs_gid_address ipoib_rs_ib_gid_address(const struct ib_gid_attr *attr
 
 	if (ipv6_chk_addr(dev_net(ndev), addr, ndev, 1))
 		found = IPOIB_RS_GID_ADDRESS;
-	/* Without a carrier, detection does not begin. */
-	else if (netif_carrier_ok(ndev) &&
+	/* Before the link is up, detection does not begin. */
+	else if (netif_oper_up(ndev) &&
 		 ipv6_chk_addr_and_flags(dev_net(ndev), addr, ndev, false, 1, IFA_F_DADFAILED))
 		found = IPOIB_RS_GID_TENTATIVE;
 unlock:

@@ -142,13 +142,14 @@ unsafe impl Send for Body {}
 unsafe impl Sync for Body {}
 
 impl Body {
-    /// Leaves the group, unless it was left or that is too early.
+    /// Leaves the group, unless it was left or that is too early: send-only members on the port have to leave before the
+    /// last full one.
     ///
     /// # Context
     ///
     /// Process context; may sleep.
     fn leave(&self) {
-        if self.raw.load(Relaxed).is_null() || self.is_needed() {
+        if self.raw.load(Relaxed).is_null() || !self.member.leave(self.has_senders()) {
             return;
         }
         let raw = self.raw.xchg(ptr::null_mut(), Relaxed);
@@ -157,8 +158,8 @@ impl Body {
         unsafe { bindings::ib_sa_free_multicast(raw) };
     }
 
-    /// Returns true if send-only members on the port have to leave the group before this one.
-    fn is_needed(&self) -> bool {
+    /// Returns true if this is a full member, and the port a send-only one, too.
+    fn has_senders(&self) -> bool {
         let is_over = matches!(
             *self.progress.state.lock(),
             JoinState::Failed(_) | JoinState::Reset
@@ -336,5 +337,6 @@ pub fn has_other_members(gid: &GidRef, mgid: &[u8; 16], own: &RawDevice) -> bool
     let (device, port) = (gid.device(), gid.port());
     port_state(device, port, mgid) & Role::Receiver.join_state() != 0
         && device.members().count(port, mgid, Role::Receiver) == 0
+        && device.members().count(port, mgid, Role::Sender) == 0
         && !device.is_shared(port, own, Some(mgid))
 }

@@ -15,7 +15,7 @@ use kernel::sync::Arc;
 
 use crate::base::groups::Joined;
 use crate::base::interface::Interface;
-use crate::base::port::LinkLayer;
+use crate::base::port::{LinkLayer, REREAD_MS};
 use crate::base::work::Work;
 use crate::ctl::answers::{attached, carrier_on, resolved};
 use crate::ctl::connect::answer_too_big;
@@ -68,6 +68,12 @@ pub(crate) fn run(dev: &Device<Interface>) {
                 );
             }
             carrier_on(dev);
+            // What had no memory for a place gets another try.
+            let wait = if unplaced {
+                wait.min(REREAD_MS.into())
+            } else {
+                wait
+            };
             if let Ok(wait) = u32::try_from(wait) {
                 if has_room {
                     Interface::queue(dev, Work::Paths, wait.max(1));

@@ -402,9 +402,10 @@ impl<A, W: Waiting + Default> Group<A, W> {
     }
 
     /// For how long nothing was sent, if it is only sending that keeps the group: a score for the
-    /// choice of what to replace when there are too many.
+    /// choice of what to replace when there are too many. A full member is left before the group is joined anew.
     pub fn idle_for(&self, now: u64) -> Option<u64> {
-        let busy = matches!(self.state, State::Attaching { .. }) || self.before.is_some();
+        let full = self.membership() == Some(Membership::Full);
+        let busy = full || matches!(self.state, State::Attaching { .. }) || self.before.is_some();
         if self.wanted || busy || !self.waiting.is_empty() {
             None
         } else {
@@ -662,6 +663,21 @@ mod tests {
         let left = Action::Detach(Membership::SendOnly, "ah");
         assert_eq!(group.poll(true, 2), Some(left));
         assert!(!group.is_over(2));
+        Ok(())
+    }
+
+    /// A full member that nobody wants any more makes no room: it would be joined anew before it was left, if the stack
+    /// wanted it again.
+    #[test]
+    fn a_full_member_keeps_its_place_until_it_is_left() -> Result<(), ()> {
+        let mut group = member(0)?;
+        group.want(false);
+        assert_eq!(group.idle_for(9), None);
+        let left = Action::Detach(Membership::Full, "ah");
+        assert_eq!(
+            (group.poll(true, 9), group.idle_for(9)),
+            (Some(left), Some(9))
+        );
         Ok(())
     }
 
