@@ -11,12 +11,15 @@
 use core::borrow::BorrowMut;
 
 use crate::drop::DropReason;
-use crate::fsm::queue::{Verdict, Waiting};
+use crate::fsm::queue::{Verdict, Waiting, MANY};
 use crate::fsm::ticket::Ticket;
 use crate::table::{InsertError, Seed, Slot, Table};
 use crate::wire::mgid::Mgid;
 
 pub use crate::fsm::group::{Action, Group, Membership};
+
+/// Frames that wait for paths and groups together before no more groups are joined to send only.
+const MOST: usize = 2 * MANY;
 
 /// The groups of an interface. `S` is the storage: see [`Table`].
 ///
@@ -218,6 +221,10 @@ where
         }
         if !mgid.matches_broadcast(&self.broadcast) {
             return Verdict::Drop(frame, DropReason::BadAddress);
+        }
+        // A flood to groups of which none is joined yet leaves places for the stack.
+        if all >= MOST && self.get(mgid).is_none() {
+            return Verdict::Drop(frame, DropReason::QueueFull);
         }
         if let Err(reason) = self.place(mgid, now) {
             return Verdict::Drop(frame, reason);
@@ -527,6 +534,19 @@ mod tests {
             }
             assert_eq!(sent, 7);
         }
+        Ok(())
+    }
+
+    /// While very many frames wait, no other group gets a place for the sake of one; those that have a place take frames.
+    #[test]
+    fn a_flood_leaves_places() -> Result<(), ()> {
+        let mut table = opened()?;
+        run(&mut table, 0);
+        assert_eq!(send(&mut table, 1, 0)?, None);
+        let refused = Verdict::Drop(2, DropReason::QueueFull);
+        assert_eq!(table.send(&ipv4(2), 2, 100, MOST, 0), refused);
+        assert_eq!(table.send(&ipv4(1), 1, 100, MOST, 0), Verdict::Transmit(1));
+        assert_eq!(table.send(&ipv4(2), 2, 100, MOST - 1, 0), Verdict::Queued);
         Ok(())
     }
 
