@@ -242,7 +242,7 @@ scenario! {
         a.ok("tc qdisc change dev eth0 root netem delay 5ms limit 50000")?;
         let small = bounded(&bed, 262_144, 262_144)?;
         let medium = bounded(&bed, 1 << 20, 1 << 20)?;
-        // What Linux has where there is memory enough.
+        // Linux's own bounds on a host with enough memory.
         let default = bounded(&bed, 6_291_456, 4_194_304)?;
         for host in [a, b] {
             ask(host, "tune --preset throughput --apply")?;

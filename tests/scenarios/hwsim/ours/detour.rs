@@ -180,7 +180,7 @@ scenario! {
 }
 
 scenario! {
-    /// The same in connected mode: connections are made anew, which take the detour as it is, and carry packets of any size.
+    /// In connected mode, connections are made anew; they take the detour as it is, and carry packets of any size.
     #[on(both)]
     fn connections_take_the_detour(bed) {
         let bed = bed.infiniband().up()?;

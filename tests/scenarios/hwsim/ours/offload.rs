@@ -36,7 +36,7 @@ fn is_on(host: &Host, feature: &str) -> Result<bool> {
     Ok(text.contains(": on"))
 }
 
-/// What doctor says of segments that carry no numbers.
+/// Finding of doctor about segments that carry no numbers.
 fn unordered(host: &Host) -> Result<Option<Value>> {
     let (report, _) = ask(host, "doctor")?;
     let found = report["findings"].as_array().context("no findings")?;

@@ -213,7 +213,7 @@ fn compare([ours, theirs]: &[BTreeMap<String, Value>; 2]) -> Result<String> {
 }
 
 scenario! {
-    /// What `ib_ipoib` accepts, we accept, and with the same result.
+    /// This driver accepts all that `ib_ipoib` accepts, with equal results.
     #[on(base)]
     fn attributes_in_every_state(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
@@ -235,7 +235,7 @@ scenario! {
     }
 }
 
-/// What a user does to a child that is up, where the group takes 2044.
+/// Changes that a user makes to a child that is up, where the group takes 2044.
 const WISHES: &[&[&str]] = &[
     &[],
     &["mtu 1500"],

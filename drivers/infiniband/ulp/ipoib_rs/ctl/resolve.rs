@@ -68,7 +68,7 @@ pub(crate) fn run(dev: &Device<Interface>) {
                 );
             }
             carrier_on(dev);
-            // What had no memory for a place gets another try.
+            // A group without memory for its place gets another try.
             let wait = if unplaced {
                 wait.min(REREAD_MS.into())
             } else {

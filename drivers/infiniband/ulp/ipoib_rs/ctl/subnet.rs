@@ -131,7 +131,7 @@ pub(super) fn join(
 /// The work item; sleeps.
 pub(super) fn collect(dev: &Device<Interface>, endpoint: &Endpoint) {
     let this = dev.data().get_ref();
-    // Who takes the interface down, or replaces its rings, waits for us with RTNL.
+    // A task that takes the interface down, or replaces its rings, waits for this work item with RTNL held.
     while !this.pausing.load(Relaxed) && dev.lock_tx().is_some() {
         let answered = this.subnet.lock().next_path();
         let Some((address, ticket, way)) = answered else {

@@ -277,7 +277,7 @@ impl<'a> Reader<'a> {
                 _ => {}
             }
             let values = self.values();
-            // What an element has besides: a timeout, a counter, a comment.
+            // An element may also have a timeout, a counter and a comment.
             while !matches!(self.rest.first(), None | Some(Token::Comma | Token::Close))
                 && self.word() != Some(":")
             {
