@@ -56,11 +56,21 @@ struct Mapping {
     pages: Option<Pages>,
 }
 
-/// A registration that a ULP prepares.
+/// A registration as a ULP requests it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FastReg {
+    pub(crate) key: u32,
+    pub(crate) access: u32,
+    /// First address. The ULP may have changed it after it drafted the pages, as NFS does, which has the number of its
+    /// call there; the bits within a page stay.
+    pub(crate) iova: u64,
+    /// Bytes from there on.
+    pub(crate) len: u64,
+}
+
+/// The pages of a registration that a ULP prepares.
 struct Draft {
     pages: Pages,
-    iova: u64,
-    len: u64,
     /// There will be no other registration.
     over: bool,
 }
@@ -128,8 +138,6 @@ impl Region {
         };
         let draft = Draft {
             pages: pages()?,
-            iova: 0,
-            len: 0,
             over: false,
         };
         // INVARIANT: It is closed.
@@ -188,26 +196,20 @@ impl Region {
         pushed.map_err(|_| ENOMEM)
     }
 
-    /// Ends the draft: the region begins at `iova` and has `len` bytes.
-    pub(crate) fn end_draft(&self, iova: u64, len: u64) {
-        let mut draft = self.draft.lock();
-        (draft.iova, draft.len) = (iova, len);
-    }
-
     /// Registers the memory that was drafted.
     ///
     /// # Errors
     ///
     /// `EBUSY` if the region is open; `EINVAL` for a key that is not its.
-    pub(crate) fn register(&self, key: u32, access: u32) -> Result {
-        if key >> OWN_BITS != self.place || self.most == 0 {
+    pub(crate) fn register(&self, request: FastReg) -> Result {
+        if request.key >> OWN_BITS != self.place || self.most == 0 {
             return Err(EINVAL);
         }
         // INVARIANT: The ULP has lent the memory with the request to register it.
         self.open(|mapping, draft| {
-            mapping.key = key;
-            mapping.access = access;
-            (mapping.iova, mapping.len) = (draft.iova, draft.len);
+            mapping.key = request.key;
+            mapping.access = request.access;
+            (mapping.iova, mapping.len) = (request.iova, request.len);
             if let Some(pages) = &mut mapping.pages {
                 core::mem::swap(pages, &mut draft.pages);
             }

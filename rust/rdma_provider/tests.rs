@@ -21,7 +21,7 @@ use crate::faults::Faults;
 use crate::memory::LOCAL_DMA_LKEY;
 use crate::owed::Owed;
 use crate::qp::{Abilities, Arrival, Delivery, Fixed, Kind, Qp, QpEvent, Refused};
-use crate::region::Region;
+use crate::region::{FastReg, Region};
 use crate::srq::Srq;
 use crate::state::State;
 use crate::wakeups::Wakeups;
@@ -465,8 +465,12 @@ mod cases {
         let key = region.place() << 8 | 5;
         region.begin_draft(4096)?;
         region.add_page(memory.as_ptr().expose_provenance() as u64)?;
-        region.end_draft(0, memory.len() as u64);
-        region.register(key, 0)?;
+        region.register(FastReg {
+            key,
+            access: 0,
+            iova: 0,
+            len: memory.len() as u64,
+        })?;
 
         let from = OwnQp::of_kind(Kind::Rc, &here.cq, domain)?;
         let to = OwnQp::of_kind(Kind::Rc, &there.cq, Domain::new()?)?;

@@ -170,9 +170,9 @@ impl Qp {
     /// Carries out a local request.
     fn local(&self, what: &What) -> bool {
         match *what {
-            What::Register { key, access, .. } => {
-                let region = self.fixed.domain.find(key);
-                region.is_some_and(|region| region.register(key, access).is_ok())
+            What::Register(request, _) => {
+                let region = self.fixed.domain.find(request.key);
+                region.is_some_and(|region| region.register(request).is_ok())
             }
             What::Invalidate { key, .. } => self.fixed.domain.invalidate(key),
             What::Datagram(..) | What::Message(_) => false,

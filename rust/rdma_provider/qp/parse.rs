@@ -2,6 +2,7 @@
 
 //! Send requests as ULPs write them.
 
+use crate::region::FastReg;
 use ib_fabric::rc::{AtomicOp, Tail, Work};
 use ipoib_sys::bindings;
 use kernel::prelude::*;
@@ -51,7 +52,7 @@ impl Flags {
 /// Operation that a request of a connection asks for.
 pub(super) enum Parsed {
     Message(Work),
-    Register { key: u32, access: u32 },
+    Register(FastReg),
     Invalidate(u32),
 }
 
@@ -59,6 +60,22 @@ pub(super) enum Parsed {
 fn work_on(request: &bindings::ib_atomic_wr, op: AtomicOp) -> Work {
     let (address, key) = (request.remote_addr, request.rkey);
     Work::Atomic { address, key, op }
+}
+
+/// Reads a request to register memory.
+///
+/// # Safety
+///
+/// It has to name a region of the device's, which does not change before this returns.
+unsafe fn registration(request: &bindings::ib_reg_wr) -> FastReg {
+    // SAFETY: By the safety requirement.
+    let (iova, len) = unsafe { ((*request.mr).iova, (*request.mr).length) };
+    FastReg {
+        key: request.key,
+        access: request.access as u32,
+        iova,
+        len,
+    }
 }
 
 /// Reads the operation of a request of a connection, and its name in a completion.
@@ -116,16 +133,43 @@ pub(super) unsafe fn parse(
             message(bindings::ib_wc_opcode_IB_WC_FETCH_ADD, work)
         }
         bindings::ib_wr_opcode_IB_WR_REG_MR => {
-            // SAFETY: The opcode says that the request is the first field of this.
-            let register = unsafe { &*wr.cast::<bindings::ib_reg_wr>() };
-            let (key, access) = (register.key, register.access as u32);
+            // SAFETY: The opcode says that the request is the first field of this. The ULP leaves the region as it is
+            // until the request is posted.
+            let request = unsafe { registration(&*wr.cast::<bindings::ib_reg_wr>()) };
             let opcode = bindings::ib_wc_opcode_IB_WC_REG_MR;
-            Ok((opcode, Parsed::Register { key, access }))
+            Ok((opcode, Parsed::Register(request)))
         }
         bindings::ib_wr_opcode_IB_WR_LOCAL_INV => {
             let opcode = bindings::ib_wc_opcode_IB_WC_LOCAL_INV;
             Ok((opcode, Parsed::Invalidate(invalid)))
         }
         _ => Err(EINVAL),
+    }
+}
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kunit_tests(rdma_provider_parse)]
+mod tests {
+    use super::*;
+
+    /// NFS changes the address of a region between its mapping and its registration.
+    #[test]
+    fn a_region_begins_where_it_does_when_it_is_registered() -> Result {
+        let mut region: bindings::ib_mr = pin_init::zeroed();
+        (region.iova, region.length) = (0x1234_5678_0000_0010, 5000);
+        let mut request: bindings::ib_reg_wr = pin_init::zeroed();
+        request.wr.opcode = bindings::ib_wr_opcode_IB_WR_REG_MR;
+        (request.mr, request.key, request.access) = (&mut region, 0x205, 3);
+        // SAFETY: It is such a request.
+        let (opcode, parsed) = unsafe { parse(&request.wr)? };
+        assert_eq!(opcode, bindings::ib_wc_opcode_IB_WC_REG_MR);
+        let expected = FastReg {
+            key: 0x205,
+            access: 3,
+            iova: 0x1234_5678_0000_0010,
+            len: 5000,
+        };
+        assert!(matches!(parsed, Parsed::Register(request) if request == expected));
+        Ok(())
     }
 }

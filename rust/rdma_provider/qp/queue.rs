@@ -11,6 +11,7 @@ use super::frames::Offload;
 use super::parse::{parse, Flags, Parsed};
 use super::store::Store;
 use crate::memory::Piece;
+use crate::region::FastReg;
 use crate::work::{Send, Status};
 
 /// Counters of the work requests of one queue.
@@ -45,7 +46,7 @@ impl SendEntry {
         match &self.what {
             What::Datagram(send, _) => send.len as u32,
             What::Message(request) => request.len,
-            What::Register { .. } | What::Invalidate { .. } => 0,
+            What::Register(..) | What::Invalidate { .. } => 0,
         }
     }
 
@@ -53,7 +54,7 @@ impl SendEntry {
     pub(super) fn sent_bytes(&self) -> u64 {
         let headers = match &self.what {
             What::Datagram(send, offload) => offload.headers(send.len),
-            What::Message(_) | What::Register { .. } | What::Invalidate { .. } => 0,
+            What::Message(_) | What::Register(..) | What::Invalidate { .. } => 0,
         };
         u64::from(self.len()).saturating_add(headers)
     }
@@ -66,8 +67,8 @@ pub(super) enum What {
     Datagram(Send, Offload),
     /// A message of a connection.
     Message(rc::Request),
-    /// A memory region is opened with this key and access flags.
-    Register { key: u32, access: u32, fence: bool },
+    /// A memory region is opened, behind a fence or not.
+    Register(FastReg, bool),
     /// The memory region with this key is closed.
     Invalidate { key: u32, fence: bool },
 }
@@ -226,7 +227,7 @@ impl rc::Requests for WorkQueue<SendEntry> {
         };
         Some(match entry.what {
             What::Message(request) => request,
-            What::Register { fence, .. } => local(false, fence),
+            What::Register(_, fence) => local(false, fence),
             // Those before it may still have to read the region's memory, once more.
             What::Invalidate { fence, .. } => local(true, fence),
             What::Datagram(..) => return None,
@@ -385,7 +386,7 @@ impl WorkQueue<SendEntry> {
                 // SAFETY: By the safety requirement.
                 unsafe { self.read_list(slot, raw, flags.inline)? }
             }
-            Parsed::Register { .. } | Parsed::Invalidate(_) => (0, 0),
+            Parsed::Register(_) | Parsed::Invalidate(_) => (0, 0),
         };
         let len = u32::try_from(len).map_err(|_| EINVAL)?;
         let fence = flags.fence;
@@ -406,7 +407,7 @@ impl WorkQueue<SendEntry> {
                     solicited: flags.solicited,
                 })
             }
-            Parsed::Register { key, access } => What::Register { key, access, fence },
+            Parsed::Register(request) => What::Register(request, fence),
             Parsed::Invalidate(key) => What::Invalidate { key, fence },
         };
         let entry = SendEntry {

@@ -156,11 +156,7 @@ pub(super) unsafe extern "C" fn map_mr_sg(
         };
         region.begin_draft(page_size)?;
         // SAFETY: RDMA core calls with a list of so many elements.
-        let mapped = unsafe { bindings::ib_sg_to_pages(mr, list, n, offset, Some(add_page)) };
-        // SAFETY: It is RDMA core's region, which the ULP does not use meanwhile.
-        let (iova, len) = unsafe { ((*mr).iova, (*mr).length) };
-        region.end_draft(iova, len);
-        Ok(mapped)
+        Ok(unsafe { bindings::ib_sg_to_pages(mr, list, n, offset, Some(add_page)) })
     })
 }
 
