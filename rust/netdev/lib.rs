@@ -30,6 +30,8 @@ pub mod files;
 pub mod header;
 mod joined;
 pub mod link;
+#[cfg(CONFIG_KUNIT = "y")]
+pub mod live;
 pub mod log;
 #[cfg(CONFIG_KUNIT = "y")]
 pub mod mapper;
@@ -60,3 +62,7 @@ pub mod vf;
 
 #[cfg(CONFIG_KUNIT = "y")]
 use dummy::LocalModule;
+
+/// The prefix of log lines, for the kernel crate's printing macros.
+#[cfg(CONFIG_KUNIT = "y")]
+const __LOG_PREFIX: &[u8] = b"ipoib_netdev\0";

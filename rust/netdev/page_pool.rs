@@ -530,6 +530,69 @@ mod tests {
         Ok(())
     }
 
+    /// Size that sockets are charged for, length, and what is said of the checksums: [`bindings::CHECKSUM_NONE`] and the like.
+    type Described = (u32, u32, u32);
+
+    /// Makes a frame of a buffer with `len` bytes of a packet, copied or not.
+    fn described(
+        pool: &mut PagePool,
+        len: u32,
+        verified: bool,
+        is_copied: bool,
+    ) -> Result<Described> {
+        let frame = Frame {
+            offset: LEAD as u16,
+            protocol: bindings::ETH_P_IP as u16,
+            verified,
+        };
+        let buf = pool.alloc_sleeping().ok_or(ENOMEM)?;
+        // SAFETY: There is room for so much, and nobody reads what is not written.
+        let buf = unsafe { pool.filled(buf, LEAD as u32 + len) };
+        let make = |context: &Context<'_>| match is_copied {
+            true => buf.copy_frame(context, frame, &[0; 24]),
+            false => buf.into_frame(context, frame, &[0; 24]),
+        };
+        // SAFETY: The instance only says whose the memory of a copy is.
+        let skb = unsafe { crate::napi::as_a_poll(make) }?.map_err(|_| ENOMEM)?;
+        // SAFETY: The skb is ours; every view of the union holds integers only.
+        Ok(unsafe {
+            let raw = skb.as_raw();
+            let summed = (*raw).__bindgen_anon_4.headers.as_ref().ip_summed();
+            ((*raw).truesize, (*raw).len, u32::from(summed))
+        })
+    }
+
+    /// A frame costs its whole buffer, however short it is; a copy of a short one costs less.
+    #[test]
+    fn frames_cost_their_memory() -> Result {
+        let mut pool = PagePool::new(2000, 64)?;
+        let skb = size_of::<bindings::sk_buff>().next_multiple_of(64) as u32;
+        let whole = pool.frags.size + skb;
+        for len in [1, 100, 1900] {
+            let made = described(&mut pool, len, false, false)?;
+            assert_eq!(made, (whole, len, bindings::CHECKSUM_NONE));
+        }
+        let (cost, len, _) = described(&mut pool, 100, false, true)?;
+        assert!(cost < whole / 2 && cost > len && len == 100);
+        Ok(())
+    }
+
+    /// The stack verifies the checksums of a frame unless the device has found them right.
+    #[test]
+    fn verified_checksums_are_told_of() -> Result {
+        let mut pool = PagePool::new(2000, 64)?;
+        for is_copied in [false, true] {
+            for (verified, summed) in [
+                (true, bindings::CHECKSUM_UNNECESSARY),
+                (false, bindings::CHECKSUM_NONE),
+            ] {
+                let (_, _, told) = described(&mut pool, 100, verified, is_copied)?;
+                assert_eq!(told, summed);
+            }
+        }
+        Ok(())
+    }
+
     /// Frames that wait come out in order, once, within the bounds; those that do not are dropped.
     #[test]
     fn frames_wait_in_a_queue() -> Result {

@@ -484,7 +484,26 @@ mod tests {
         Ok(Reached { frags, cost, new })
     }
 
-    /// A message takes what it reaches, but for an end that would cost too much, which is copied.
+    /// Cost of a message's memory: its head, the bodies that it takes, and what the end is copied to.
+    fn cost(pool: &PartsPool, len: usize, new: &[bool; MAX_PARTS]) -> usize {
+        /// Unit that lengths are rounded up to: a cache line.
+        const LINE: usize = 64;
+        let skb = size_of::<bindings::sk_buff>().next_multiple_of(LINE);
+        let mut cost = pool.pools.heads.size as usize + skb;
+        let mut rest = len.saturating_sub(HEAD_LEN);
+        for (i, is_new) in new.iter().enumerate().skip(1) {
+            let here = rest.min(pool.part_len(i));
+            rest -= here;
+            cost += match is_new {
+                true => pool.part_len(i),
+                false => here.next_multiple_of(LINE),
+            };
+        }
+        cost
+    }
+
+    /// A message takes what it reaches, but for an end that would cost too much, which is copied. Sockets are charged for all
+    /// of it.
     #[test]
     fn messages_cost_what_they_need() -> Result {
         let mut pool = PartsPool::new(IP_MESSAGE, MAX_PARTS, 16)?;
@@ -503,12 +522,14 @@ mod tests {
                 assert_eq!((reached.frags, reached.new), (frags, new));
                 assert!(len < 1000 || reached.cost <= (sizes::MOST_COST + 1) * len);
             }
+            assert_eq!(reached.cost, cost(&pool, len, &reached.new));
         }
         // With fewer parts as well.
         let mut pool = PartsPool::new(IP_MESSAGE, 2, 16)?;
         assert_eq!(pool.parts(), 2);
         for len in [100, 4096, 65524] {
-            receive(&mut pool, len)?;
+            let reached = receive(&mut pool, len)?;
+            assert_eq!(reached.cost, cost(&pool, len, &reached.new));
         }
         Ok(())
     }

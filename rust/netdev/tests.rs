@@ -608,7 +608,8 @@ mod cases {
         let mut napi = Napi::new(registered.device())?;
         let state = Resting {
             polls: polls.clone(),
-            us: 100,
+            // Longer than a tick: not each kernel has finer timers.
+            us: 20_000,
         };
         napi.enable(state, Armed(arms.clone()))?;
         napi.handle().schedule();

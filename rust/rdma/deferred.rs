@@ -191,6 +191,12 @@ impl DeferredDrop {
         }
     }
 
+    /// Waits for the work item, once there are no users.
+    fn end(&self) {
+        // SAFETY: The work was initialised; without users nobody queues it any more.
+        unsafe { bindings::cancel_work_sync(self.work.get()) };
+    }
+
     /// Has the work item drop a node.
     ///
     /// # Safety
@@ -334,13 +340,56 @@ impl Reaper {
     }
 }
 
+#[cfg(CONFIG_KUNIT = "y")]
+impl Reaper {
+    /// Drops it, for a test that has so many milliseconds for that: what it waits for then is leaked.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT`.
+    pub(crate) fn end_in(self, limit_ms: i64) -> Result {
+        let this = core::mem::ManuallyDrop::new(self);
+        this.owner.put();
+        wait_for(&this.owner.idle, limit_ms)?;
+        // SAFETY: It is not used again.
+        let owner = unsafe { core::ptr::read(&raw const this.owner) };
+        owner.end();
+        Ok(())
+    }
+}
+
+/// Waits so many milliseconds for a completion.
+///
+/// # Errors
+///
+/// `ETIMEDOUT`.
+#[cfg(CONFIG_KUNIT = "y")]
+pub(crate) fn wait_for(completion: &Completion, limit_ms: i64) -> Result {
+    let mut time = crate::flush_time::FlushTime::of(limit_ms);
+    while !is_done(completion) {
+        if !time.wait() {
+            return Err(ETIMEDOUT);
+        }
+    }
+    Ok(())
+}
+
+/// Returns true if nobody has to wait for a completion any more.
+#[cfg(CONFIG_KUNIT = "y")]
+pub(crate) fn is_done(completion: &Completion) -> bool {
+    let raw = core::ptr::from_ref(completion)
+        .cast_mut()
+        .cast::<bindings::completion>();
+    // SAFETY: A `Completion` is a C completion, which was initialised.
+    unsafe { bindings::completion_done(raw) }
+}
+
 impl Drop for Reaper {
     /// Waits until everything was dropped and is destroyed.
     fn drop(&mut self) {
         self.owner.put();
         self.owner.idle.wait_for_completion();
-        // SAFETY: The work was initialised; without users nobody queues it any more.
-        unsafe { bindings::cancel_work_sync(self.owner.work.get()) };
+        self.owner.end();
     }
 }
 

@@ -17,6 +17,8 @@ use kernel::str::CStr;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, Completion};
 
+#[cfg(CONFIG_KUNIT = "y")]
+use crate::deferred;
 use crate::deferred::{DeferredDrop, Reaper};
 use crate::flush_time::{FlushTime, Late};
 use crate::members::Members;
@@ -108,13 +110,22 @@ impl Ending {
         gone.done.wait_for_completion();
     }
 
+    /// Waits for a test, which has so many milliseconds for that: whatever still has the device is leaked then.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT`.
+    #[cfg(CONFIG_KUNIT = "y")]
+    pub(crate) fn wait_for(self, limit_ms: i64) -> Result {
+        let Self { patient, gone, .. } = self;
+        gone.awaited.store(true, Relaxed);
+        patient.end_in(limit_ms)?;
+        deferred::wait_for(&gone.done, limit_ms)
+    }
+
     #[cfg(CONFIG_KUNIT = "y")]
     fn is_done(&self) -> bool {
-        let done = (&raw const self.gone.done)
-            .cast_mut()
-            .cast::<bindings::completion>();
-        // SAFETY: A `Completion` is a C completion, which was initialised.
-        unsafe { bindings::completion_done(done) }
+        deferred::is_done(&self.gone.done)
     }
 }
 
@@ -457,6 +468,7 @@ mod tests {
     use super::*;
     use crate::cq::Cq;
     use crate::dummy::Dummy;
+    use ipoib_netdev::faults::{none_failed, with_failing};
     use kernel::alloc::flags::__GFP_ZERO;
 
     /// The reference goes with the last clone, and whoever waits for that goes on.
@@ -488,21 +500,17 @@ mod tests {
         let mut memory = KBox::<bindings::ib_device>::new_uninit(GFP_KERNEL | __GFP_ZERO)?;
         let raw = memory.as_mut_ptr();
         let ending = Ending::new(c"kunit")?;
+        // SAFETY: As above.
+        unsafe { (*raw).refcount.refs.counter = 1 };
         // SAFETY: As above. What cannot be allocated is the reference.
-        let (dev, left) = unsafe {
-            (*raw).refcount.refs.counter = 1;
-            bindings::ipoib_rs_fail_nth(1);
-            let dev = Device::try_get(raw, &ending);
-            (dev, bindings::ipoib_rs_fail_nth(0))
-        };
+        let (dev, failed) = with_failing(1, || unsafe { Device::try_get(raw, &ending) });
         // SAFETY: As above.
         let references = unsafe { (*raw).refcount.refs.counter };
-        if left > 0 {
-            // This kernel injects no faults.
-            assert!(dev.is_ok() && references == 2 && !ending.is_done());
-        } else {
+        if failed {
             assert_eq!(dev.err(), Some(ENOMEM));
             assert!(references == 1 && ending.is_done());
+        } else {
+            none_failed();
         }
         Ok(())
     }

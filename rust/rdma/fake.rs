@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An RDMA device for tests, which has queues, maps memory, and receives when a test says so.
+//! An RDMA device for tests, which has queues, maps memory, and sends and receives when a test says so.
 //!
 //! RDMA core does not know of it: it was allocated, but is not registered.
 
@@ -19,10 +19,13 @@ use crate::cq::Cq;
 use crate::device::{Device, Ending};
 use crate::gid::GidRef;
 
+pub(crate) mod frames;
 mod operations;
+mod sent;
 
-use operations::{fill_attributes, fill_operations, note_sync, State, ROOM};
-pub(crate) use operations::{Posted, Synced};
+use operations::{fill_attributes, fill_operations, map_part, note_sync, unmap_part, State, ROOM};
+pub(crate) use operations::{Part, Posted, Synced};
+pub(crate) use sent::Sent;
 
 /// The data of its port, by the number of that.
 type Ports = [bindings::ib_port_data; 2];
@@ -48,13 +51,21 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// Makes one, and has it told of what is synced until the test ends.
+    /// Makes one, and has it told of what is synced and mapped until the test ends.
     pub(crate) fn new() -> Result<Self> {
         let mapper = Mapper::new()?;
         let state = State {
             posted: KVec::with_capacity(ROOM, GFP_KERNEL)?,
             done: KVec::with_capacity(ROOM, GFP_KERNEL)?,
             syncs: KVec::with_capacity(ROOM, GFP_KERNEL)?,
+            sends: KVec::with_capacity(ROOM, GFP_KERNEL)?,
+            takes: u32::MAX,
+            mapped: KVec::with_capacity(ROOM, GFP_KERNEL)?,
+            unmappable: 0,
+            strays: 0,
+            handles: KVec::with_capacity(ROOM, GFP_KERNEL)?,
+            silent: false,
+            rigid: false,
             changes: 0,
             made: 0,
             flood: 0,
@@ -83,6 +94,7 @@ impl Fake {
             fill_attributes(&mut (*dev).attrs);
             fill_operations(&mut (*dev).ops);
             bindings::ipoib_rs_stub_sync_rx(Some(note_sync));
+            bindings::ipoib_rs_stub_parts(Some(map_part), Some(unmap_part));
         }
         // INVARIANT: As was just written.
         let allocated = Allocated {
@@ -151,6 +163,81 @@ impl Fake {
         let mut state = self.allocated.state.lock();
         let push = state.done.push_within_capacity((cq.as_raw(), wc));
         push.map_err(|_| ENOBUFS)
+    }
+
+    /// Takes the send that was posted first.
+    pub(crate) fn take_send(&self) -> Result<Sent> {
+        let mut state = self.allocated.state.lock();
+        state.sends.remove(0).map_err(|_| ENOMSG)
+    }
+
+    /// Completes a send as it was asked to: one that is not signalled completes with a later one, unless it has failed.
+    pub(crate) fn complete_send(&self, sent: &Sent, status: bindings::ib_wc_status) -> Result {
+        if status == bindings::ib_wc_status_IB_WC_SUCCESS && !sent.signalled {
+            return Ok(());
+        }
+        let mut wc = bindings::ib_wc {
+            status,
+            qp: sent.qp,
+            ..Default::default()
+        };
+        wc.__bindgen_anon_1.wr_id = sent.id;
+        // SAFETY: The queue pair is there as long as something is posted to it.
+        let cq = unsafe { (*sent.qp).send_cq };
+        let mut state = self.allocated.state.lock();
+        let push = state.done.push_within_capacity((cq.cast_const(), wc));
+        push.map_err(|_| ENOBUFS)
+    }
+
+    /// Has it take so many sends from now on, and refuse others.
+    pub(crate) fn take_sends(&self, count: u32) {
+        self.allocated.state.lock().takes = count;
+    }
+
+    /// Parts of frames that are mapped.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if something was unmapped that was not mapped.
+    pub(crate) fn mapped(&self) -> Result<KVec<Part>> {
+        let mut mapped = KVec::with_capacity(ROOM, GFP_KERNEL)?;
+        let state = self.allocated.state.lock();
+        for part in &state.mapped {
+            mapped.push_within_capacity(*part).map_err(|_| ENOBUFS)?;
+        }
+        (state.strays == 0).then_some(mapped).ok_or(EFAULT)
+    }
+
+    /// Has the mapping of a part fail: the `nth` from now on, or none for 0.
+    pub(crate) fn fail_mapping(&self, nth: u32) {
+        self.allocated.state.lock().unmappable = nth;
+    }
+
+    /// Returns where the CPU finds what the device finds at `addr`.
+    pub(crate) fn find(&self, addr: u64) -> Option<u64> {
+        self.mapper.find(addr).map(|at| at.as_ptr() as u64)
+    }
+
+    /// The number of address handles that there are.
+    pub(crate) fn handles(&self) -> usize {
+        self.allocated.state.lock().handles.len()
+    }
+
+    /// Returns true if all sends that it has are to address handles that there are.
+    pub(crate) fn sends_are_addressed(&self) -> bool {
+        let state = self.allocated.state.lock();
+        let mut sends = state.sends.iter();
+        sends.all(|sent| sent.is_addressed(&state.handles))
+    }
+
+    /// Has it keep the requests of queue pairs in error without completing them.
+    pub(crate) fn silence(&self) {
+        self.allocated.state.lock().silent = true;
+    }
+
+    /// Has it refuse to change the state of a queue pair, or do so again.
+    pub(crate) fn stiffen(&self, rigid: bool) {
+        self.allocated.state.lock().rigid = rigid;
     }
 
     /// Takes the syncs since the last time, in their order.

@@ -41,6 +41,8 @@ pub mod gid;
 pub mod intake;
 pub mod intake_ring;
 mod left;
+#[cfg(CONFIG_KUNIT = "y")]
+pub mod live;
 pub mod mcast;
 mod members;
 pub mod neighbour;

@@ -427,11 +427,9 @@ impl UdQp {
     pub fn set_qkey(&self, qkey: u32) -> Result {
         self.modify(
             bindings::ib_qp_state_IB_QPS_RTS,
-            bindings::ib_qp_attr_mask_IB_QP_CUR_STATE | bindings::ib_qp_attr_mask_IB_QP_QKEY,
-            |attr| {
-                attr.cur_qp_state = bindings::ib_qp_state_IB_QPS_RTS;
-                attr.qkey = qkey;
-            },
+            // Not IB_QP_CUR_STATE: soft-RoCE believes that, whatever the state is.
+            bindings::ib_qp_attr_mask_IB_QP_QKEY,
+            |attr| attr.qkey = qkey,
         )
     }
 

@@ -25,6 +25,8 @@ use crate::send_chain::SendChain;
 
 mod completions;
 mod slots;
+#[cfg(CONFIG_KUNIT = "y")]
+mod tests;
 
 pub use completions::{RcCompletions, RcReaped};
 pub use slots::Lane;

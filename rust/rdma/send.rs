@@ -32,6 +32,8 @@ use crate::send_chain::SendChain;
 mod completions;
 pub(crate) mod mapping;
 mod ring;
+#[cfg(CONFIG_KUNIT = "y")]
+mod tests;
 
 pub use completions::{Drained, Reaped, SendCompletions, SendReport};
 use ring::Ring;

@@ -6,6 +6,8 @@
 
 #include "helpers_net.h"
 
+#include <kunit/test-bug.h>
+#include <kunit/test.h>
 #include <linux/capability.h>
 #include <linux/device.h>
 #include <linux/rtnetlink.h>
@@ -582,3 +584,26 @@ void ipoib_rs_netdev_printk(const char *level, const struct net_device *dev,
 
 	netdev_printk(level, dev, "%pA", args);
 }
+
+#if IS_BUILTIN(CONFIG_KUNIT)
+/*
+ * Has the allocation fail that is the current task's @nth from now on; 0 is none. Returns how many
+ * it was still from failing: 0 if one has failed.
+ */
+unsigned int ipoib_rs_fail_nth(unsigned int nth)
+{
+	unsigned int left = 1;
+
+#ifdef CONFIG_FAULT_INJECTION
+	left = current->fail_nth;
+	current->fail_nth = nth;
+#endif
+	return left;
+}
+
+/* Says why the running test has nothing to test. It goes on. */
+void ipoib_rs_mark_skipped(const char *reason)
+{
+	kunit_mark_skipped(kunit_get_current_test(), "%s", reason);
+}
+#endif

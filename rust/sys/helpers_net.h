@@ -134,4 +134,10 @@ size_t ipoib_rs_nla_total_size(int payload);
 void ipoib_rs_netdev_printk(const char *level, const struct net_device *dev,
 			    const void *args, bool limited);
 
+/* Tests. */
+#if IS_BUILTIN(CONFIG_KUNIT)
+unsigned int ipoib_rs_fail_nth(unsigned int nth);
+void ipoib_rs_mark_skipped(const char *reason);
+#endif
+
 #endif

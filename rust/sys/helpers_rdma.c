@@ -488,6 +488,23 @@ void ipoib_rs_ib_sync_rx(struct ib_device *device, u64 addr, size_t len, bool fo
 		ib_dma_sync_single_for_device(device, addr, len, DMA_FROM_DEVICE);
 }
 
+/* Maps a part of a frame, for a device that needs that. */
+static u64 map_part(struct ib_device *device, struct page *page, size_t offset, size_t len)
+{
+#if IS_BUILTIN(CONFIG_KUNIT)
+	KUNIT_STATIC_STUB_REDIRECT(map_part, device, page, offset, len);
+#endif
+	return ib_dma_map_page(device, page, offset, len, DMA_TO_DEVICE);
+}
+
+static void unmap_part(struct ib_device *device, u64 addr, size_t len)
+{
+#if IS_BUILTIN(CONFIG_KUNIT)
+	KUNIT_STATIC_STUB_REDIRECT(unmap_part, device, addr, len);
+#endif
+	ib_dma_unmap_page(device, addr, len, DMA_TO_DEVICE);
+}
+
 /* Kept apart, so that what needs no mapping saves no registers for this. */
 static noinline int map_skb_dma(struct ib_device *device, struct sk_buff *skb, struct ib_sge *sge)
 {
@@ -496,7 +513,8 @@ static noinline int map_skb_dma(struct ib_device *device, struct sk_buff *skb, s
 	int n = 0, i;
 
 	if (head) {
-		sge[n].addr = ib_dma_map_single(device, skb->data, head, DMA_TO_DEVICE);
+		sge[n].addr = map_part(device, virt_to_page(skb->data), offset_in_page(skb->data),
+				       head);
 		if (unlikely(ib_dma_mapping_error(device, sge[n].addr)))
 			return -EIO;
 		sge[n++].length = head;
@@ -510,8 +528,7 @@ static noinline int map_skb_dma(struct ib_device *device, struct sk_buff *skb, s
 		/* Memory that the CPU cannot reach. */
 		if (unlikely(!page))
 			goto unmap;
-		sge[n].addr = ib_dma_map_page(device, page, skb_frag_off(frag), len,
-					      DMA_TO_DEVICE);
+		sge[n].addr = map_part(device, page, skb_frag_off(frag), len);
 		if (unlikely(ib_dma_mapping_error(device, sge[n].addr)))
 			goto unmap;
 		sge[n++].length = len;
@@ -519,12 +536,8 @@ static noinline int map_skb_dma(struct ib_device *device, struct sk_buff *skb, s
 	return n;
 
 unmap:
-	while (n-- > 0) {
-		if (n == 0 && head)
-			ib_dma_unmap_single(device, sge[n].addr, head, DMA_TO_DEVICE);
-		else
-			ib_dma_unmap_page(device, sge[n].addr, sge[n].length, DMA_TO_DEVICE);
-	}
+	while (n-- > 0)
+		unmap_part(device, sge[n].addr, sge[n].length);
 	return -EIO;
 }
 
@@ -574,9 +587,9 @@ void ipoib_rs_ib_unmap_skb(struct ib_device *device, struct sk_buff *skb, const 
 	int i;
 
 	if (head)
-		ib_dma_unmap_single(device, *addr++, head, DMA_TO_DEVICE);
+		unmap_part(device, *addr++, head);
 	for (i = 0; i < info->nr_frags; i++)
-		ib_dma_unmap_page(device, *addr++, skb_frag_size(&info->frags[i]), DMA_TO_DEVICE);
+		unmap_part(device, *addr++, skb_frag_size(&info->frags[i]));
 }
 
 #if IS_BUILTIN(CONFIG_KUNIT)
@@ -587,18 +600,12 @@ void ipoib_rs_stub_sync_rx(void (*stub)(struct ib_device *device, u64 addr, size
 	kunit_activate_static_stub(kunit_get_current_test(), ipoib_rs_ib_sync_rx, *stub);
 }
 
-/*
- * Has the allocation fail that is the current task's @nth from now on; 0 is none. Returns how many
- * it was still from failing: 0 if one has failed.
- */
-unsigned int ipoib_rs_fail_nth(unsigned int nth)
+/* Has @map and @unmap called for the parts of frames until the running test ends. */
+void ipoib_rs_stub_parts(u64 (*map)(struct ib_device *device, struct page *page, size_t offset,
+				    size_t len),
+			 void (*unmap)(struct ib_device *device, u64 addr, size_t len))
 {
-	unsigned int left = 1;
-
-#ifdef CONFIG_FAULT_INJECTION
-	left = current->fail_nth;
-	current->fail_nth = nth;
-#endif
-	return left;
+	kunit_activate_static_stub(kunit_get_current_test(), map_part, *map);
+	kunit_activate_static_stub(kunit_get_current_test(), unmap_part, *unmap);
 }
 #endif

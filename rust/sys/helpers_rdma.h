@@ -81,7 +81,9 @@ void ipoib_rs_ib_unmap_skb(struct ib_device *device, struct sk_buff *skb, const 
 #if IS_BUILTIN(CONFIG_KUNIT)
 void ipoib_rs_stub_sync_rx(void (*stub)(struct ib_device *device, u64 addr, size_t len,
 					bool for_cpu));
-unsigned int ipoib_rs_fail_nth(unsigned int nth);
+void ipoib_rs_stub_parts(u64 (*map)(struct ib_device *device, struct page *page, size_t offset,
+				    size_t len),
+			 void (*unmap)(struct ib_device *device, u64 addr, size_t len));
 #endif
 
 #endif

@@ -473,4 +473,24 @@ void ipoib_rs_page_release(void *va)
 {
 	put_page(virt_to_head_page(va));
 }
+
+static atomic_t freed = ATOMIC_INIT(0);
+
+static void count_free(struct sk_buff *skb)
+{
+	atomic_inc(&freed);
+}
+
+/* Counts @skb when it is freed or orphaned. */
+void ipoib_rs_watch_free(struct sk_buff *skb)
+{
+	skb_orphan(skb);
+	skb->destructor = count_free;
+}
+
+/* How many of those were freed. */
+unsigned int ipoib_rs_freed(void)
+{
+	return atomic_read(&freed);
+}
 #endif

@@ -103,6 +103,8 @@ int ipoib_rs_dma_move(struct device *dev);
 void *ipoib_rs_dma_find(struct device *dev, u64 addr);
 void ipoib_rs_page_hold(void *va);
 void ipoib_rs_page_release(void *va);
+void ipoib_rs_watch_free(struct sk_buff *skb);
+unsigned int ipoib_rs_freed(void);
 #endif
 
 #endif

@@ -9,8 +9,8 @@ use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
 use kernel::sync::SpinLock;
 
-/// The most elements of a receive.
-const MAX_SGE: usize = 4;
+use super::sent::{Sent, MAX_SGE};
+
 /// Bytes of a message that it takes as it is posted.
 const INLINE: u32 = 64;
 /// Requests, completions and syncs that it keeps at a time.
@@ -32,6 +32,13 @@ impl Posted {
     }
 }
 
+/// Part of a frame that is mapped for the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    pub(crate) addr: u64,
+    pub(crate) len: usize,
+}
+
 /// Memory that the CPU was lent, or that was given back to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Synced {
@@ -47,6 +54,22 @@ pub(super) struct State {
     /// Completions, by their queues.
     pub(super) done: KVec<(*const bindings::ib_cq, bindings::ib_wc)>,
     pub(super) syncs: KVec<Synced>,
+    /// Sends in the order in which they were posted.
+    pub(super) sends: KVec<Sent>,
+    /// Sends that it takes; others are refused.
+    pub(super) takes: u32,
+    /// Parts of frames that are mapped.
+    pub(super) mapped: KVec<Part>,
+    /// The number, from now on, of the part whose mapping fails; 0 is none.
+    pub(super) unmappable: u32,
+    /// Parts that were unmapped without being mapped.
+    pub(super) strays: u32,
+    /// Address handles that there are.
+    pub(super) handles: KVec<*const bindings::ib_ah>,
+    /// Requests of a queue pair in error do not complete.
+    pub(super) silent: bool,
+    /// States of queue pairs stay as they are.
+    pub(super) rigid: bool,
     /// Changes of queue pairs' states.
     pub(super) changes: u32,
     /// Queue pairs that were made.
@@ -80,6 +103,7 @@ pub(super) fn fill_operations(ops: &mut bindings::ib_device_ops) {
     ops.size_ib_cq = size_of::<bindings::ib_cq>();
     ops.size_ib_srq = size_of::<bindings::ib_srq>();
     ops.size_ib_qp = size_of::<OwnQp>();
+    ops.size_ib_ah = size_of::<bindings::ib_ah>();
     ops.alloc_pd = Some(alloc_pd);
     ops.dealloc_pd = Some(dealloc_pd);
     ops.create_cq = Some(create_cq);
@@ -95,6 +119,8 @@ pub(super) fn fill_operations(ops: &mut bindings::ib_device_ops) {
     ops.destroy_qp = Some(destroy_qp);
     ops.post_recv = Some(post_recv);
     ops.post_send = Some(post_send);
+    ops.create_ah = Some(create_ah);
+    ops.destroy_ah = Some(destroy_ah);
 }
 
 /// The state of a device.
@@ -123,6 +149,54 @@ pub(super) unsafe extern "C" fn note_sync(
     let mut state = unsafe { state(device) }.lock();
     let synced = Synced { addr, len, for_cpu };
     let _ = state.syncs.push_within_capacity(synced);
+}
+
+/// Maps a part of a frame, unless that is to fail.
+///
+/// # Safety
+///
+/// Called for a device of a [`Fake`] in place of the helper that maps.
+pub(super) unsafe extern "C" fn map_part(
+    device: *mut bindings::ib_device,
+    page: *mut bindings::page,
+    offset: usize,
+    len: usize,
+) -> u64 {
+    // SAFETY: By this function's requirements.
+    let mut state = unsafe { state(device) }.lock();
+    let fails = state.unmappable == 1;
+    state.unmappable = state.unmappable.saturating_sub(1);
+    if fails {
+        return u64::MAX;
+    }
+    let to_device = bindings::dma_data_direction_DMA_TO_DEVICE;
+    // SAFETY: By this function's requirements; the device has one that maps.
+    let addr = unsafe {
+        bindings::dma_map_page_attrs((*device).dma_device, page, offset, len, to_device, 0)
+    };
+    let _ = state.mapped.push_within_capacity(Part { addr, len });
+    addr
+}
+
+/// Notes that a part is not mapped any more, which costs nothing where memory is just found elsewhere.
+///
+/// # Safety
+///
+/// Called for a device of a [`Fake`] in place of the helper that unmaps.
+pub(super) unsafe extern "C" fn unmap_part(
+    device: *mut bindings::ib_device,
+    addr: u64,
+    len: usize,
+) {
+    // SAFETY: By this function's requirements.
+    let mut state = unsafe { state(device) }.lock();
+    let part = Part { addr, len };
+    match state.mapped.iter().position(|mapped| *mapped == part) {
+        Some(at) => {
+            let _ = state.mapped.remove(at);
+        }
+        None => state.strays += 1,
+    }
 }
 
 // Operations that RDMA core and the rings call for objects of a `Fake`.
@@ -301,11 +375,54 @@ unsafe extern "C" fn post_recv(
 ///
 /// As above.
 unsafe extern "C" fn post_send(
-    _qp: *mut bindings::ib_qp,
-    _wr: *const bindings::ib_send_wr,
-    _bad: *mut *const bindings::ib_send_wr,
+    qp: *mut bindings::ib_qp,
+    mut wr: *const bindings::ib_send_wr,
+    bad: *mut *const bindings::ib_send_wr,
 ) -> c_int {
-    EOPNOTSUPP.to_errno()
+    // SAFETY: By this function's requirements.
+    let mut state = unsafe { state((*qp).device) }.lock();
+    while !wr.is_null() {
+        if state.takes == 0 {
+            // SAFETY: There is room for the address.
+            unsafe { *bad = wr };
+            return EIO.to_errno();
+        }
+        state.takes -= 1;
+        // SAFETY: By this function's requirements.
+        let sent = unsafe { Sent::of(qp, wr) };
+        if state.sends.push_within_capacity(sent).is_err() {
+            return ENOMEM.to_errno();
+        }
+        // SAFETY: As above.
+        wr = unsafe { (*wr).next };
+    }
+    0
+}
+
+/// # Safety
+///
+/// As above.
+unsafe extern "C" fn create_ah(
+    ah: *mut bindings::ib_ah,
+    _attr: *mut bindings::rdma_ah_init_attr,
+    _udata: *mut bindings::ib_udata,
+) -> c_int {
+    // SAFETY: By this function's requirements.
+    let mut state = unsafe { state((*ah).device) }.lock();
+    match state.handles.push_within_capacity(ah) {
+        Ok(()) => 0,
+        Err(_) => ENOMEM.to_errno(),
+    }
+}
+
+/// # Safety
+///
+/// As above.
+unsafe extern "C" fn destroy_ah(ah: *mut bindings::ib_ah, _flags: u32) -> c_int {
+    // SAFETY: By this function's requirements.
+    let mut state = unsafe { state((*ah).device) }.lock();
+    state.handles.retain(|other| !ptr::eq(*other, ah));
+    0
 }
 
 /// # Safety
@@ -343,6 +460,9 @@ unsafe extern "C" fn modify_qp(
         let to = (*attr).qp_state;
         let mut state = state((*qp).device).lock();
         state.changes += 1;
+        if state.rigid {
+            return EIO.to_errno();
+        }
         let own = &mut (*qp.cast::<OwnQp>()).state;
         if core::mem::replace(own, to) == to {
             // As devices do for which that is no change: what was posted stays.
@@ -363,19 +483,40 @@ unsafe extern "C" fn modify_qp(
 ///
 /// The queue pair must be there, and be the device's whose state this is.
 unsafe fn flush(state: &mut State, qp: *mut bindings::ib_qp, completes: bool) {
-    let State { posted, done, .. } = state;
+    let State {
+        posted,
+        sends,
+        done,
+        silent,
+        ..
+    } = state;
+    if completes && *silent {
+        return;
+    }
     // SAFETY: By this function's requirements.
-    let cq: *const bindings::ib_cq = unsafe { (*qp).recv_cq };
+    let (recv_cq, send_cq) = unsafe { ((*qp).recv_cq, (*qp).send_cq) };
+    let mut end = |cq: *mut bindings::ib_cq, id| {
+        let mut wc = bindings::ib_wc {
+            status: bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR,
+            qp,
+            ..Default::default()
+        };
+        wc.__bindgen_anon_1.wr_id = id;
+        if completes {
+            let _ = done.push_within_capacity((cq.cast_const(), wc));
+        }
+    };
     posted.retain(|request| {
         let is_own = ptr::eq(request.queue, qp.cast());
-        if is_own && completes {
-            let mut wc = bindings::ib_wc {
-                status: bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR,
-                qp,
-                ..Default::default()
-            };
-            wc.__bindgen_anon_1.wr_id = request.id;
-            let _ = done.push_within_capacity((cq, wc));
+        if is_own {
+            end(recv_cq, request.id);
+        }
+        !is_own
+    });
+    sends.retain(|request| {
+        let is_own = ptr::eq(request.qp, qp);
+        if is_own {
+            end(send_cq, request.id);
         }
         !is_own
     });

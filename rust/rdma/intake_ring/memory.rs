@@ -101,6 +101,29 @@ impl RcReceived<'_> {
     }
 }
 
+#[cfg(CONFIG_KUNIT = "y")]
+impl RcReceived<'_> {
+    /// Calls `is_so` with the offset and the bytes of each part. Returns true if each call does.
+    ///
+    /// # Safety
+    ///
+    /// The device must use the kernel's addresses, as soft-RoCE does.
+    pub(crate) unsafe fn is_like(&self, is_so: impl Fn(usize, &[u8]) -> bool) -> bool {
+        let mut at = 0;
+        self.slot.sge.iter().all(|sge| {
+            let len = (self.len - at).min(sge.length as usize);
+            if len == 0 {
+                return true;
+            }
+            // SAFETY: By this function's requirements the address is the kernel's: that of one of the buffer's parts, which is
+            // ours while the message is, and which the device has filled that far.
+            let part = unsafe { core::slice::from_raw_parts(sge.addr as *const u8, len) };
+            at += len;
+            is_so(at - len, part)
+        })
+    }
+}
+
 impl Drop for RcReceived<'_> {
     #[inline]
     fn drop(&mut self) {

@@ -167,6 +167,53 @@ mod cases {
         Ok(())
     }
 
+    /// Completions of receives that were never posted, or have completed already, are counted and change nothing.
+    #[test]
+    fn completions_of_nobody_are_told_of() -> Result {
+        let mut bed = Bed::new()?;
+        let posted = bed.fake.begin()?;
+        assert!(bed.receive(&posted, 100, |_| ())?.is_some());
+        bed.fake.syncs()?;
+        let strangers: [fn(&mut bindings::ib_wc); 3] = [
+            |_| (),
+            |wc| wc.__bindgen_anon_1.wr_id = u64::MAX,
+            |wc| wc.__bindgen_anon_1.wr_id = u64::from(SLOTS),
+        ];
+        for stranger in strangers {
+            assert!(bed.receive(&posted, 100, stranger)?.is_none());
+        }
+        assert!(bed.fake.syncs()?.is_empty());
+        assert_eq!(bed.ring.take_report().ok_or(EINVAL)?.unknown, 3);
+        // The device has all of them.
+        assert_eq!(bed.fake.posted(), SLOTS as usize);
+        Ok(())
+    }
+
+    /// The device's word on checksums is the flag of the completion, and no other one.
+    #[test]
+    fn checksums_are_right_if_the_device_says_so() -> Result {
+        let mut bed = Bed::new()?;
+        let right = bindings::ib_wc_flags_IB_WC_IP_CSUM_OK as i32;
+        let others =
+            (bindings::ib_wc_flags_IB_WC_GRH | bindings::ib_wc_flags_IB_WC_WITH_VLAN) as i32;
+        for (flags, is_right) in [
+            (0, false),
+            (right, true),
+            (others, false),
+            (right | others, true),
+        ] {
+            let posted = bed.fake.begin()?;
+            let cq = bed.qp.recv_cq();
+            bed.fake
+                .complete(cq, &posted, 100, |wc| wc.wc_flags = flags)?;
+            let mut told = None;
+            bed.ring
+                .poll_sleeping(|received| told = Some(received.completion.csum_ok()));
+            assert_eq!(told, Some(is_right));
+        }
+        Ok(())
+    }
+
     /// Receives that the device refuses are told of, since no completion may bring the poll that posts them: the device
     /// has none of them left.
     #[test]

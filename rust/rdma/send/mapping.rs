@@ -153,50 +153,8 @@ impl Mapping {
 mod tests {
     use super::*;
     use crate::dummy::Dummy;
-    use kernel::alloc::flags::__GFP_ZERO;
+    use crate::fake::frames::{frame, parts, HEAD, REST};
     use kernel::page::PAGE_SIZE;
-
-    /// Bytes of the heads, and in fragments.
-    const HEAD: usize = 100;
-    const REST: usize = PAGE_SIZE + 900;
-
-    /// A frame of `head` bytes and, in two page fragments, [`REST`] more.
-    fn frame(head: usize) -> Result<TxSkb> {
-        let mut err = 0;
-        // SAFETY: Any lengths are valid; no flag asks it to wait. The frame has that much room behind its data, and
-        // the fragments have what they are said to have.
-        let skb = unsafe {
-            let skb = bindings::alloc_skb_with_frags(HEAD, REST, 0, &raw mut err, 0);
-            if skb.is_null() {
-                return Err(ENOMEM);
-            }
-            (*skb).data_len = REST as u32;
-            (*skb).len = REST as u32;
-            (*skb).tail = (*skb).tail.wrapping_add(head as u32);
-            (*skb).len += head as u32;
-            TxSkb::from_raw(skb)
-        };
-        assert_eq!(
-            (skb.len(), skb.headlen(), skb.nr_frags()),
-            (head + REST, head, 2)
-        );
-        Ok(skb)
-    }
-
-    /// The kernel addresses of the parts of a frame.
-    fn parts(skb: &TxSkb) -> Result<KVec<u64>> {
-        let mut parts = KVec::new();
-        let mut sges = [bindings::ib_sge::default(); 3];
-        let mut virt = KBox::<bindings::ib_device>::new_uninit(GFP_KERNEL | __GFP_ZERO)?;
-        // SAFETY: A device without one that maps has kernel addresses; there are that many elements.
-        let n = unsafe {
-            bindings::ipoib_rs_ib_map_skb(virt.as_mut_ptr(), skb.as_raw(), sges.as_mut_ptr(), 3)
-        };
-        for sge in sges.iter().take(n as usize) {
-            parts.push(sge.addr, GFP_KERNEL)?;
-        }
-        Ok(parts)
-    }
 
     /// Maps a frame for the last of two slots, compares what is told the device with where its parts are, and undoes
     /// it. Returns the lengths of the parts.

@@ -17,6 +17,8 @@ mod files;
 mod functions;
 pub(crate) mod health;
 pub(crate) mod lifecycle;
+#[cfg(CONFIG_KUNIT = "y")]
+mod live;
 mod members;
 pub(crate) mod netdev;
 pub(crate) mod netlink;

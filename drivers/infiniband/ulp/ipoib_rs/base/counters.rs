@@ -8,11 +8,13 @@
 use core::mem::offset_of;
 
 use ipoib_netdev::device::RawDevice;
+use ipoib_netdev::netdev_log;
 use ipoib_netdev::stats::{Counter, LinkStats, QueueStats};
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::header::Header;
 use ipoib_proto::{reorder, source};
 use ipoib_rdma::ReceiveReport;
+use kernel::fmt;
 
 /// Declares all counters in the order of `ethtool -S`: group, field, name there. The comments stand in
 /// Documentation/ as well.
@@ -180,6 +182,8 @@ counters! {
         recoveries = "qp_recoveries",
         /// Restarts of the interface, for whatever reason.
         restarts = "restarts",
+        /// Restarts because a queue was stuck, broken or in error.
+        self_restarts = "self_restarts",
         /// Multicast packets refused because they were larger than a datagram.
         multicast_too_big = "multicast_too_big",
     }
@@ -279,6 +283,40 @@ pub(crate) static NAMES: [&str; GROUPED.len() + DropReason::COUNT] = {
     names
 };
 
+/// Receives that have failed, by the reasons that they are counted for.
+fn failures(report: &ReceiveReport) -> [(DropReason, u32); 5] {
+    [
+        (DropReason::BadStatus, report.errors),
+        (DropReason::BadCompletion, report.unknown),
+        (DropReason::Oversized, report.malformed),
+        (DropReason::NoBuffer, report.no_buffer),
+        (DropReason::Stopped, report.stopped),
+    ]
+}
+
+/// Number of counters in a line of the log; they fit whatever their values.
+const PER_LINE: usize = 16;
+
+/// Counters, in a line.
+struct Values<'a>(&'a [&'static str], &'a [u64]);
+
+impl fmt::Display for Values<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut all = self.0.iter().zip(self.1);
+        all.try_for_each(|(name, value)| write!(f, " {name}={value}"))
+    }
+}
+
+/// Tells the log of all counters of an interface that goes: nothing else keeps them.
+pub(crate) fn tell(dev: &RawDevice, values: &[u64]) {
+    let of = NAMES.len().div_ceil(PER_LINE);
+    let lines = NAMES.chunks(PER_LINE).zip(values.chunks(PER_LINE));
+    for (line, (names, values)) in (1..).zip(lines) {
+        let values = Values(names, values);
+        netdev_log!(dev, Debug, "counters at the end, {line} of {of}:{values}\n");
+    }
+}
+
 /// Stores the value of a counter that says how many of something there are.
 fn set(counter: &Counter, count: usize) {
     counter.add((count as u64).wrapping_sub(counter.get()));
@@ -341,13 +379,7 @@ impl Counters {
     #[cold]
     pub(crate) fn not_received(&self, dev: &RawDevice, report: &ReceiveReport) {
         self.rx.flushed.add(u64::from(report.flushed));
-        for (reason, n) in [
-            (DropReason::BadStatus, report.errors),
-            (DropReason::BadCompletion, report.unknown),
-            (DropReason::Oversized, report.malformed),
-            (DropReason::NoBuffer, report.no_buffer),
-            (DropReason::Stopped, report.stopped),
-        ] {
+        for (reason, n) in failures(report) {
             self.dropped(dev, reason, u64::from(n), 0);
         }
     }
@@ -406,5 +438,35 @@ impl Counters {
             tx_errors,
             tx_dropped: tx_drops - tx_errors,
         }
+    }
+}
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kernel::prelude::kunit_tests(ipoib_rs_counters)]
+mod tests {
+    use super::*;
+
+    /// A receive that has failed counts for what was wrong with it.
+    #[test]
+    fn each_failure_has_its_reason() {
+        let mut report = ReceiveReport::default();
+        report.errors = 1;
+        report.unknown = 2;
+        report.malformed = 3;
+        report.no_buffer = 4;
+        report.stopped = 5;
+        report.flushed = 6;
+        report.refused = 7;
+        let named = failures(&report).map(|(reason, count)| (reason.name(), count));
+        assert_eq!(
+            named,
+            [
+                ("rx_drop_bad_status", 1),
+                ("rx_drop_bad_completion", 2),
+                ("rx_drop_oversized", 3),
+                ("rx_drop_no_buffer", 4),
+                ("rx_drop_stopped", 5),
+            ]
+        );
     }
 }

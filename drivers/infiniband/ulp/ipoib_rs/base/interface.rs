@@ -58,6 +58,8 @@ pub(crate) struct Interface {
     /// Watches whether the device sends datagrams.
     #[pin]
     pub(crate) watch: Mutex<Watch>,
+    /// The stack's watchdog has found the queue stopped for long, and the watch has not looked since.
+    pub(crate) timed_out: Atomic<bool>,
     /// Leaves groups alone that another user of the port has joined (the `umcast` flag).
     pub(crate) umcast: Atomic<bool>,
     /// The longest IP packet that a multicast group takes; longer ones are fragmented or refused.
@@ -155,8 +157,7 @@ impl Interface {
         let parent_dev = options.parent.map(|dev| dev.get());
         let guid = options.parent.map_or(0, |dev| dev.data().guid());
         let follows_table = pkey.is_none();
-        let pkey = pkey.or_else(|| port.first_pkey());
-        let pkey = pkey.unwrap_or(PKey::DEFAULT);
+        let pkey = pkey.or_else(|| port.first_pkey()).unwrap_or(PKey::DEFAULT);
         let broadcast = mgid::broadcast(pkey, Scope::LINK_LOCAL);
         let qkey = match port.layer() {
             LinkLayer::Roce => params::qkey(),
@@ -174,6 +175,7 @@ impl Interface {
             qkey: Atomic::new(qkey.0),
             group_mtu: Atomic::new(u32::MAX),
             watch <- new_mutex!(Watch::NEW),
+            timed_out: Atomic::new(false),
             umcast: Atomic::new(umcast),
             // The MTU is the limit.
             multicast_limit: Atomic::new(u32::MAX),

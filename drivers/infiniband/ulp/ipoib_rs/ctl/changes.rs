@@ -78,6 +78,7 @@ impl Interface {
             return;
         }
         if this.stuck.load(Relaxed) && Self::restart_in_time(dev, rtnl) {
+            this.counters.slow.self_restarts.add_shared(1);
             return;
         }
         set_port_active(dev, attributes.active);

@@ -111,20 +111,21 @@ fn make(port: &Arc<Port>, rtnl: &mut Rtnl) -> Result {
         connected: false,
         origin: Origin::Port,
     };
-    add(c"ib%d", Home::Net(device.net()), port, &options, rtnl)
+    add(c"ib%d", Home::Net(device.net()), port, &options, rtnl)?;
+    Ok(())
 }
 
-fn add(
+/// Makes an interface.
+pub(super) fn add(
     name: &CStr,
     home: Home<'_>,
     port: &Arc<Port>,
     options: &Options<'_>,
     rtnl: &mut Rtnl,
-) -> Result {
+) -> Result<OwnedDevice<Interface>> {
     let kind = KIND.get(rtnl).clone().ok_or(ENODEV)?;
     let data = Interface::new(port.clone(), options)?;
-    kind.make(name, home, data, rtnl)?;
-    Ok(())
+    kind.make(name, home, data, rtnl)
 }
 
 /// The child of `dev` that was made in sysfs for a partition.
@@ -175,7 +176,8 @@ pub(super) fn create(dev: &Device<Interface>, (raw, pkey): (u16, PKey), rtnl: &m
     };
     let name = dev.with_name(|parent| text::child_name(parent, raw));
     let name = CStr::from_bytes_until_nul(&name).map_err(|_| EINVAL)?;
-    add(name, Home::Of(dev), &this.port, &options, rtnl)
+    add(name, Home::Of(dev), &this.port, &options, rtnl)?;
+    Ok(())
 }
 
 /// Deletes the child of `dev` that [`create`] made for a partition: a little later, since whoever deletes an

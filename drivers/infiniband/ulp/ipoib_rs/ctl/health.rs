@@ -45,7 +45,10 @@ pub(crate) fn watch(dev: &Device<Interface>) {
         return;
     };
     let stuck = dev.data().watch.lock().look(done, under_way);
-    if stuck {
+    // The stack's watchdog knows nothing of restarts that do not help. But if no datagram is under way, nobody else finds
+    // that the queue stays stopped.
+    let stopped = dev.data().timed_out.xchg(false, Relaxed) && !under_way;
+    if stuck || stopped {
         Interface::restart_stuck(dev);
     }
     if under_way {

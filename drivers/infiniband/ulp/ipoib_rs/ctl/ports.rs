@@ -183,6 +183,14 @@ pub(crate) fn find(
     Some((entry.port.clone(), None))
 }
 
+/// A port of soft-RoCE, for tests.
+#[cfg(CONFIG_KUNIT = "y")]
+pub(super) fn soft_roce(rtnl: &mut Rtnl) -> Option<Arc<Port>> {
+    let mut ports = PORTS.get(rtnl).iter().map(|entry| &entry.port);
+    let port = ports.find(|port| ipoib_rdma::live::is_soft_roce(port.device()));
+    port.cloned()
+}
+
 /// Why a port is not found by its name.
 pub(crate) enum Missing {
     /// There is no such device, or it has no port that an interface can use.

@@ -181,3 +181,33 @@ pub(crate) fn ether_type(front: &[u8; HEADER_LEN]) -> EtherType {
     let [.., t0, t1, _, _] = *front;
     EtherType(u16::from_be_bytes([t0, t1]))
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kunit_tests(ipoib_rs_tx)]
+mod tests {
+    use super::*;
+
+    /// The front of a frame of `len` bytes whose type is one.
+    fn front_of(len: usize, kind: [u8; 2]) -> Result<core::result::Result<HwAddr, DropReason>> {
+        let mut bytes = [7; HEADER_LEN + 1];
+        bytes[ADDR_LEN..ADDR_LEN + 2].copy_from_slice(&kind);
+        let skb = TxSkb::new(bytes.get(..len).ok_or(EINVAL)?)?;
+        let address = front(&skb).map(address);
+        skb.consume();
+        Ok(address)
+    }
+
+    /// A frame without its headers goes nowhere, and neither does one of a type that the link does not carry.
+    #[test]
+    fn fronts_are_checked() -> Result {
+        for len in [0, ADDR_LEN, HEADER_LEN - 1] {
+            assert_eq!(front_of(len, [8, 0])?, Err(DropReason::Runt));
+        }
+        let address = HwAddr([7; ADDR_LEN]);
+        for len in [HEADER_LEN, HEADER_LEN + 1] {
+            assert_eq!(front_of(len, [8, 0])?, Ok(address));
+            assert_eq!(front_of(len, [1, 1])?, Err(DropReason::TxEtherType));
+        }
+        Ok(())
+    }
+}

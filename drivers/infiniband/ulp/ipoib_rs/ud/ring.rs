@@ -483,3 +483,51 @@ fn kernel_reason(reason: DropReason) -> skb::DropReason {
         _ => skb::DropReason::Other,
     }
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kunit_tests(ipoib_rs_ud_ring)]
+mod tests {
+    use super::*;
+
+    /// A frame that a ring does not take is dropped for the reason that the ring gives.
+    #[test]
+    fn refusals_have_reasons() {
+        for (error, reason) in [
+            (EBUSY, DropReason::Ring),
+            (ENOMEM, DropReason::NoMemory),
+            (EIO, DropReason::MapFailed),
+            (EINVAL, DropReason::MapFailed),
+        ] {
+            assert_eq!(refusal(error), reason);
+        }
+    }
+
+    /// The kernel's reasons, as `skb:kfree_skb` shows them, of frames that the driver drops in sending.
+    const SHOWN: [(DropReason, skb::DropReason); 15] = [
+        (DropReason::BadAddress, skb::DropReason::DevHeader),
+        (DropReason::TxEtherType, skb::DropReason::UnhandledProtocol),
+        (DropReason::Runt, skb::DropReason::HeaderTruncated),
+        (DropReason::TooBig, skb::DropReason::TooBig),
+        (DropReason::NoPath, skb::DropReason::NeighbourFailed),
+        (DropReason::QueueFull, skb::DropReason::NeighbourQueueFull),
+        (DropReason::TableFull, skb::DropReason::NeighbourQueueFull),
+        (DropReason::NoGroup, skb::DropReason::NeighbourFailed),
+        (DropReason::Ring, skb::DropReason::RingFull),
+        (DropReason::NoMemory, skb::DropReason::NoMemory),
+        (DropReason::MapFailed, skb::DropReason::Other),
+        (DropReason::PostFailed, skb::DropReason::Other),
+        (DropReason::SendFailed, skb::DropReason::Other),
+        (DropReason::LinkDown, skb::DropReason::DevReady),
+        (DropReason::Flushed, skb::DropReason::QueuePurge),
+    ];
+
+    /// Each reason of a sender's is shown by one of the kernel's.
+    #[test]
+    fn the_kernel_has_a_name_for_each_reason() {
+        let own = DropReason::ALL.iter();
+        for reason in own.filter(|reason| reason.name().starts_with("tx_")) {
+            let shown = SHOWN.iter().find(|(of, _)| of == reason);
+            assert_eq!(shown.map(|(_, shown)| *shown), Some(kernel_reason(*reason)));
+        }
+    }
+}
