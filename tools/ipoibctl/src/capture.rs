@@ -2,6 +2,8 @@
 
 //! `ipoibctl capture`: the packets on the links below IPoIB interfaces, in a file for Wireshark.
 
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod checks;
 mod decode;
 mod file;
 mod hwsim;
@@ -353,7 +355,7 @@ fn words(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::tests::healthy;
+    use crate::healthy::healthy;
 
     fn options(interfaces: &[&str]) -> Options {
         Options {

@@ -85,7 +85,7 @@ pub(crate) fn mend(found: &[Finding], yes: bool) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::tests::healthy;
+    use crate::healthy::healthy;
 
     #[test]
     fn what_is_well_is_said() {

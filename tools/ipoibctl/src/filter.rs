@@ -5,6 +5,8 @@
 //! No input or output is in here. A rule that looks at more than is known about the packet may match or not, so there
 //! are three answers: the packet passes, it is dropped, or that cannot be told.
 
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod checks;
 mod iptables;
 mod nft;
 mod packet;

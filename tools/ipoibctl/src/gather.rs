@@ -85,7 +85,7 @@ fn names(dir: impl AsRef<Path>) -> Vec<String> {
 }
 
 /// A number as sysfs has it: 0x1f, or decimal.
-fn number(text: &str) -> Option<u32> {
+pub(crate) fn number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
         None => text.parse().ok(),
@@ -93,7 +93,7 @@ fn number(text: &str) -> Option<u32> {
 }
 
 /// The word behind a number and a colon: "4: ACTIVE".
-fn word(text: Option<String>) -> String {
+pub(crate) fn word(text: Option<String>) -> String {
     let text = text.unwrap_or_default();
     text.rsplit(": ").next().unwrap_or_default().to_owned()
 }
@@ -605,7 +605,7 @@ mod tests {
 
     #[test]
     fn variables_are_read_for_each_interface() {
-        let mut facts = crate::rules::tests::healthy(true);
+        let mut facts = crate::healthy::healthy(true);
         facts.sysctls.clear();
         let root = root(&[
             ("proc/sys/net/ipv4/tcp_sack", "1\n"),

@@ -3,7 +3,8 @@
 //! A host with many peers, for tests: what its debugfs has, and the time that the tool takes for it.
 
 use crate::facts::{Facts, Neighbour};
-use crate::rules::{self, tests::healthy};
+use crate::healthy::healthy;
+use crate::rules;
 use crate::screen::Screen;
 use crate::table::rows;
 use crate::{peers, status, sys};

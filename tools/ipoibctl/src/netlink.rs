@@ -2,6 +2,9 @@
 
 //! Interfaces, addresses and neighbours, from rtnetlink.
 
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod checks;
+
 use crate::facts::{Address, Link, Neighbour};
 use crate::sys;
 use anyhow::{Context, Result, bail, ensure};
@@ -74,29 +77,36 @@ fn dump(kind: u16, length: usize, mut each: impl FnMut(&[u8])) -> Result<()> {
     let mut room = vec![0; DATAGRAM];
     loop {
         let read = socket.read(&mut room).context("netlink")?;
-        let mut rest = &room[..read];
-        while !rest.is_empty() {
-            let length = word(rest, 0).context("netlink: a message without a header")?;
-            let length = usize::try_from(length)?;
-            ensure!(
-                (HEADER..=rest.len()).contains(&length),
-                "netlink: a message of {length} bytes"
-            );
-            let body = &rest[HEADER..length];
-            match half(rest, 4).map(i32::from) {
-                Some(libc::NLMSG_DONE) => return Ok(()),
-                Some(libc::NLMSG_ERROR) => {
-                    let error = body.first_chunk().map_or(0, |e| i32::from_ne_bytes(*e));
-                    bail!(
-                        "netlink: {}",
-                        Error::from_raw_os_error(error.saturating_neg())
-                    );
-                }
-                _ => each(body),
-            }
-            rest = rest.get(length.next_multiple_of(4)..).unwrap_or(&[]);
+        if messages(&room[..read], &mut each)? {
+            return Ok(());
         }
     }
+}
+
+/// Calls `each` with the messages of a datagram, without their headers. Returns true if the last one ends the dump.
+fn messages(mut datagram: &[u8], each: &mut impl FnMut(&[u8])) -> Result<bool> {
+    while !datagram.is_empty() {
+        let length = word(datagram, 0).context("netlink: a message without a header")?;
+        let length = usize::try_from(length)?;
+        ensure!(
+            (HEADER..=datagram.len()).contains(&length),
+            "netlink: a message of {length} bytes"
+        );
+        let body = &datagram[HEADER..length];
+        match half(datagram, 4).map(i32::from) {
+            Some(libc::NLMSG_DONE) => return Ok(true),
+            Some(libc::NLMSG_ERROR) => {
+                let error = body.first_chunk().map_or(0, |e| i32::from_ne_bytes(*e));
+                bail!(
+                    "netlink: {}",
+                    Error::from_raw_os_error(error.saturating_neg())
+                );
+            }
+            _ => each(body),
+        }
+        datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or(&[]);
+    }
+    Ok(false)
 }
 
 /// Attributes behind each other, each a length, a type and a value.

@@ -262,7 +262,7 @@ pub(crate) fn why(facts: &Facts, ip: IpAddr, json: bool, screen: &mut Screen) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::tests::healthy;
+    use crate::healthy::healthy;
 
     fn stuck(change: fn(&mut Facts)) -> Option<&'static str> {
         let mut facts = healthy(true);

@@ -236,7 +236,7 @@ pub(crate) fn show(facts: &Facts, found: &[Finding], screen: &mut Screen) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::tests::healthy;
+    use crate::healthy::healthy;
 
     fn screen(facts: &Facts, width: usize) -> String {
         let mut screen = Screen::plain(Some(width));

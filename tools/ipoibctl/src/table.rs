@@ -57,7 +57,7 @@ impl Row {
     }
 
     /// A row with these columns.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzz"))]
     pub(crate) fn of(columns: &[(&str, &str)]) -> Row {
         let (names, values): (Vec<_>, Vec<_>) = columns.iter().copied().unzip();
         let text = format!("{}\n{}", names.join(" "), values.join(" "));

@@ -3,6 +3,8 @@
 //! `ipoibctl tune`: presets of settings, and the way back.
 
 mod act;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod checks;
 mod persist;
 mod plan;
 mod preset;

@@ -117,26 +117,11 @@ impl File {
 
 #[cfg(test)]
 mod tests {
+    use super::super::checks::Memory;
     use super::super::decode::tests::{ethernet, transport};
     use super::super::decode::{of_ethernet, packet};
     use super::*;
     use pcap_file::pcapng::{Block, PcapNgReader};
-    use std::cell::RefCell;
-    use std::rc::Rc;
-
-    /// Memory that a file is written to.
-    #[derive(Clone, Default)]
-    struct Memory(Rc<RefCell<Vec<u8>>>);
-
-    impl Write for Memory {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.borrow_mut().write(bytes)
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
 
     #[test]
     fn what_was_written_is_read() {

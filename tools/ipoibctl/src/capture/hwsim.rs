@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Room for packets, which the kernel holds until the capture ends.
 const ROOM: usize = 16 << 20;
 /// Lengths of the header of a file and of a record.
-const FILE: usize = 24;
+pub(super) const FILE: usize = 24;
 const RECORD: usize = 16;
 /// The beginning of a file whose times are in nanoseconds, little-endian.
 const MAGIC: [u8; 4] = [0x4d, 0x3c, 0xb2, 0xa1];
@@ -27,6 +27,39 @@ pub(super) struct Hwsim {
 fn names(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).collect()
+}
+
+/// Calls `each` with the time and the bytes of each packet in a file that is whole, from byte `from` on. Returns where the
+/// first one begins that is not.
+///
+/// # Errors
+///
+/// The file is none of a capture, or is shorter than it was; those of `each`.
+pub(super) fn records(
+    bytes: &[u8],
+    from: usize,
+    each: &mut impl FnMut(Duration, &[u8]) -> Result<()>,
+) -> Result<usize> {
+    ensure!(bytes.starts_with(&MAGIC), "no capture");
+    let Some(mut rest) = bytes.get(from..) else {
+        bail!("somebody else has ended the capture");
+    };
+    while let Some((header, after)) = rest.split_at_checked(RECORD) {
+        let number = |at: usize| {
+            let bytes = header.get(at..)?.first_chunk()?;
+            Some(u32::from_le_bytes(*bytes))
+        };
+        let (Some(seconds), Some(nanoseconds), Some(length)) = (number(0), number(4), number(8))
+        else {
+            break;
+        };
+        let Some((packet, after)) = after.split_at_checked(usize::try_from(length)?) else {
+            break;
+        };
+        each(Duration::new(seconds.into(), nanoseconds), packet)?;
+        rest = after;
+    }
+    Ok(bytes.len() - rest.len())
 }
 
 impl Hwsim {
@@ -73,27 +106,8 @@ impl Hwsim {
     ) -> Result<()> {
         let path = self.dir.join("capture.pcap");
         let bytes = fs::read(&path).with_context(|| path.display().to_string())?;
-        ensure!(bytes.starts_with(&MAGIC), "{}: no capture", path.display());
-        let Some(mut rest) = bytes.get(self.read..) else {
-            bail!("{}: somebody else has ended the capture", path.display());
-        };
-        while let Some((header, after)) = rest.split_at_checked(RECORD) {
-            let number = |at: usize| {
-                let bytes = header.get(at..)?.first_chunk()?;
-                Some(u32::from_le_bytes(*bytes))
-            };
-            let (Some(seconds), Some(nanoseconds), Some(length)) =
-                (number(0), number(4), number(8))
-            else {
-                break;
-            };
-            let Some((packet, after)) = after.split_at_checked(usize::try_from(length)?) else {
-                break;
-            };
-            each(Duration::new(seconds.into(), nanoseconds), packet)?;
-            rest = after;
-        }
-        self.read = bytes.len() - rest.len();
+        self.read =
+            records(&bytes, self.read, &mut each).with_context(|| path.display().to_string())?;
         let lost = fs::read_to_string(self.dir.join("capture_dropped")).unwrap_or_default();
         self.lost = lost.trim().parse().unwrap_or(self.lost);
         Ok(())

@@ -2,12 +2,13 @@
 
 //! Rules as the programs of distributions write them, and each part of a rule by itself.
 
-use super::{Answer, Kind, Packet, Rules, Way};
+use super::{Answer, Kind, Packet, Rules, Way, checks};
 
 const GID: &str = "fe80::5054:ff:fe00:1";
 
 /// Answers for packets that come: to the host alone, and to a group.
 fn incoming(nft: &str, ip6tables: &str) -> [&'static str; 2] {
+    checks::filter(nft, "", ip6tables);
     [false, true].map(|multicast| answer(&Rules::read(nft, "", ip6tables), Way::In, multicast, GID))
 }
 

@@ -117,13 +117,22 @@ impl Walk<'_> {
             Verdict::Return => ends.falls = true,
             Verdict::Continue => return (ends, true),
             Verdict::Jump(chain) => {
-                let inner = self.chain(chain, sure, depth + 1);
+                let inner = self.called(chain, at, sure, depth);
                 (ends.accepted, ends.dropped) = (inner.accepted, inner.dropped);
                 return (ends, inner.falls);
             }
-            Verdict::Goto(chain) => ends = self.chain(chain, sure, depth + 1),
+            Verdict::Goto(chain) => ends = self.called(chain, at, sure, depth),
         }
         (ends, false)
+    }
+
+    /// Goes along a chain that a rule names. If it is not known which of its rules drops the packet, that one does.
+    fn called(&mut self, chain: &str, at: (&str, &Rule), sure: bool, depth: usize) -> Ends {
+        let ends = self.chain(chain, sure, depth + 1);
+        if ends.dropped && self.blamed.is_none() {
+            self.blame(at.0, &at.1.text, false);
+        }
+        ends
     }
 
     fn blame(&mut self, chain: &str, rule: &str, sure: bool) {
@@ -145,6 +154,7 @@ impl Walk<'_> {
         depth: usize,
     ) -> (Ends, bool) {
         let Some(elements) = self.elements(among) else {
+            self.blame(at.0, &at.1.text, false);
             return (
                 Ends {
                     accepted: true,
@@ -241,6 +251,7 @@ impl Walk<'_> {
         for rule in &chain.rules {
             self.steps += 1;
             if self.steps > STEPS {
+                self.blame(name, &rule.text, false);
                 return Ends {
                     accepted: true,
                     dropped: true,

@@ -82,6 +82,12 @@ const TOLD: &[Told] = &[
         what: "There are more peers or multicast groups than the tables hold.",
     },
     Told {
+        counters: &["tx_drop_queue_full"],
+        cause: "too-many-waiting",
+        share: true,
+        what: "Too many frames wait for paths and multicast groups that are being resolved.",
+    },
+    Told {
         counters: &["multicast_too_big"],
         cause: "multicast-too-big",
         share: false,
@@ -145,8 +151,9 @@ pub(super) fn check(facts: &Facts, interface: &Interface, link: &Link, out: &mut
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::tests::{healthy, names};
+    use super::super::tests::names;
     use super::*;
+    use crate::healthy::healthy;
 
     /// Each counter with its cause, and a value that is enough for that.
     pub(in super::super) fn counters() -> impl Iterator<Item = (&'static str, &'static str, u64)> {

@@ -385,9 +385,10 @@ fn ask_filter(
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::judge;
-    use super::super::tests::{Case, healthy, names, neighbour};
+    use super::super::tests::{Case, names, neighbour};
     use super::*;
     use crate::facts::Address;
+    use crate::healthy::healthy;
 
     fn lost(facts: &mut Facts) {
         neighbour(facts, |n| n.state = "failed".into());

@@ -85,10 +85,10 @@ pub(super) fn hides(finding: &Finding, other: &Finding) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::healthy;
     use super::super::{counters, ethernet, judge, link, path, port, speed};
     use super::*;
     use crate::facts::Facts;
+    use crate::healthy::healthy;
 
     type Change = Box<dyn Fn(&mut Facts)>;
     type Case = (&'static str, Change);

@@ -304,8 +304,9 @@ fn check_flux(facts: &Facts, interface: &Interface, link: &Link, out: &mut Out<'
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::judge;
-    use super::super::tests::{Case, child, healthy, names};
+    use super::super::tests::{Case, child, names};
     use crate::facts::Facts;
+    use crate::healthy::healthy;
 
     pub(in super::super) const CASES: &[Case] = &[
         ("interface-down", |f| f.links[1].up = false),

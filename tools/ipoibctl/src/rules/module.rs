@@ -82,8 +82,9 @@ pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{Case, healthy, names};
+    use super::super::tests::{Case, names};
     use super::*;
+    use crate::healthy::healthy;
 
     fn unloaded(facts: &mut Facts) {
         facts.module.loaded = false;

@@ -294,8 +294,9 @@ fn check_senders(interface: &Interface, out: &mut Out<'_>) {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::tests::{Case, healthy, names, neighbour};
+    use super::super::tests::{Case, names, neighbour};
     use crate::facts::Facts;
+    use crate::healthy::healthy;
     use crate::table::Row;
 
     fn add(facts: &mut Facts, table: &str, columns: &[(&str, &str)]) {

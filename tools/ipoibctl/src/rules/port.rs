@@ -240,8 +240,9 @@ fn check_carrier(interface: &Interface, link: &Link, port: &Port, out: &mut Out<
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::judge;
-    use super::super::tests::{Case, child, healthy, names};
+    use super::super::tests::{Case, child, names};
     use crate::facts::Facts;
+    use crate::healthy::healthy;
 
     /// A port that is not Active leaves no carrier.
     fn without_carrier(facts: &mut Facts, physical: &str, state: &str) {

@@ -289,8 +289,9 @@ pub(super) fn check_host(facts: &Facts, found: &mut Vec<Finding>) {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::tests::{Case, healthy, names};
+    use super::super::tests::{Case, names};
     use super::*;
+    use crate::healthy::healthy;
 
     pub(in super::super) fn set(facts: &mut Facts, path: &str, value: &str) {
         facts.sysctls.insert(path.into(), value.into());

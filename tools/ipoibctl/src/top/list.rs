@@ -242,7 +242,7 @@ fn from_neighbour(interface: &Interface, neighbour: &Neighbour) -> Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::tests::healthy;
+    use crate::healthy::healthy;
     use crate::table::Row;
 
     fn neighbour(ip: &str, state: &str, gid: &str, qpn: u32) -> Neighbour {

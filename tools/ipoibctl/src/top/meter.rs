@@ -262,7 +262,7 @@ fn rates(more: &Counts, elapsed: Duration) -> Rates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::tests::healthy;
+    use crate::healthy::healthy;
 
     fn second(n: u64) -> Duration {
         Duration::from_secs(n)

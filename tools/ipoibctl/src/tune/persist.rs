@@ -100,7 +100,7 @@ pub(super) fn files(preset: Preset, entries: &[Entry], root: &Path) -> Result<Fi
 }
 
 /// The variable that a line of a file for sysctl sets, with slashes.
-fn variable(line: &str) -> Option<String> {
+pub(super) fn variable(line: &str) -> Option<String> {
     let line = line.trim().trim_start_matches('-');
     if line.starts_with(['#', ';']) {
         return None;

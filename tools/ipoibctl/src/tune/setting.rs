@@ -57,7 +57,7 @@ impl Setting {
     /// It is none that this program would make.
     pub(super) fn check(&self) -> Result<()> {
         let known = [MODE, MTU, GSO, COALESCING].contains(&self.name.as_str())
-            && !self.interface.is_empty()
+            && !["", ".", ".."].contains(&self.interface.as_str())
             && !self.interface.contains('/');
         let variable = self.sysctl().is_some_and(|path| {
             let mut parts = path.split('/');
@@ -130,7 +130,7 @@ pub(super) fn coalescing(usecs: u32, frames: u32) -> String {
 }
 
 /// The numbers in them.
-fn numbers(value: &str) -> Option<(u32, u32)> {
+pub(super) fn numbers(value: &str) -> Option<(u32, u32)> {
     match value.split(' ').collect::<Vec<_>>()[..] {
         ["rx-usecs", usecs, "rx-frames", frames] => {
             Some((usecs.parse().ok()?, frames.parse().ok()?))

@@ -4,6 +4,7 @@
 //!
 //! The record is written before anything is changed: whatever ends the program, `--undo` finds the old values.
 
+use super::persist::{SYSCTL, UDEV};
 use super::preset::Preset;
 use super::setting::Setting;
 use crate::sys;
@@ -74,6 +75,29 @@ impl Record {
             entries,
             files,
         }
+    }
+
+    /// Reads one that was written.
+    ///
+    /// # Errors
+    ///
+    /// It is none that this program would write.
+    pub(super) fn parse(text: &str) -> Result<Record> {
+        let record: Record = serde_json::from_str(text)?;
+        ensure!(record.version == 1, "version {}", record.version);
+        for entry in &record.entries {
+            entry.setting.check()?;
+        }
+        for path in record.files.keys() {
+            // They are removed, or written to.
+            ensure!([SYSCTL, UDEV].contains(&path.as_str()), "no file {path:?}");
+        }
+        Ok(record)
+    }
+
+    /// The text that [`Self::parse`] reads.
+    pub(super) fn text(&self) -> Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
     /// The entry of a setting.
@@ -177,15 +201,7 @@ impl Store {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             text => text.with_context(|| path.display().to_string())?,
         };
-        let parse = || -> Result<Record> {
-            let record: Record = serde_json::from_str(&text)?;
-            ensure!(record.version == 1, "version {}", record.version);
-            for entry in &record.entries {
-                entry.setting.check()?;
-            }
-            Ok(record)
-        };
-        let record = parse().with_context(|| {
+        let record = Record::parse(&text).with_context(|| {
             format!(
                 "{} is not as ipoibctl has written it; move it away to go on without --undo",
                 path.display()
@@ -202,7 +218,7 @@ impl Store {
     pub(super) fn save(&self, record: Option<&Record>) -> Result<()> {
         let path = self.record_path();
         match record {
-            Some(record) => replace(&path, &(serde_json::to_string_pretty(record)? + "\n")),
+            Some(record) => replace(&path, &record.text()?),
             None => remove(&path),
         }
     }
@@ -248,7 +264,7 @@ mod tests {
     fn record() -> Record {
         let entry = Entry::new(Setting::own("ib0", "icrc"), "0".into(), "1".into());
         let texts = BTreeSet::from(["x\n".to_owned()]);
-        let files = Texts::from([("etc/sysctl.d/x.conf".to_owned(), texts)]);
+        let files = Texts::from([(SYSCTL.to_owned(), texts)]);
         Record::new(Preset::Throughput, vec![entry], files)
     }
 
@@ -277,6 +293,11 @@ mod tests {
             &good[..good.len() / 2],
             &good.replace("\"version\": 1", "\"version\": 2"),
             &good.replace("net/ipoib/ib0/icrc", "../../etc/passwd"),
+            &good.replace(SYSCTL, "etc/passwd"),
+            &good.replace(SYSCTL, "../etc/passwd"),
+            &good
+                .replace("net/ipoib/ib0/icrc", "mtu")
+                .replace("\"interface\": \"ib0\"", "\"interface\": \"..\""),
         ] {
             fs::write(&path, bad).expect("written");
             let error = store.load().expect_err("it is refused");

@@ -9,7 +9,7 @@ use super::setting::{COALESCING, GSO, Host, MODE, MTU, Setting, System};
 use super::store::Store;
 use super::{Place, Report};
 use crate::facts::Facts;
-use crate::rules::tests::healthy;
+use crate::healthy::healthy;
 use anyhow::Result;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -3,10 +3,15 @@
 //! Property tests: no text breaks a plan, and no topology with a fault passes the checks.
 
 mod plans;
+#[path = "checks/texts.rs"]
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod texts;
 
+use ib_fabric::impair::{Impairment, RoutingSetting};
+use ib_fabric::limits::Limit;
 use ib_fabric::topology::*;
 use ib_fabric::Guid;
-use plans::{cable, name, node, shown, shown_cable};
+use plans::{cable, name, node};
 use proptest::prelude::*;
 
 /// Texts near to what is meant.
@@ -22,12 +27,22 @@ fn text() -> impl Strategy<Value = String> {
 
 fn node_setting() -> impl Strategy<Value = NodeSetting> {
     use NodeSetting::{Gids, Mtu, Netdev, NodeGuid, PKeys, Ports};
-    prop::sample::select(vec![Ports, NodeGuid, Mtu, PKeys, Gids, Netdev])
+    use RoutingSetting::{Adaptive, FlowletGap};
+    prop_oneof![
+        6 => prop::sample::select(vec![Ports, NodeGuid, Mtu, PKeys, Gids, Netdev]),
+        1 => prop::sample::select(Limit::ALL).prop_map(NodeSetting::Limit),
+        1 => prop::sample::select(vec![Adaptive, FlowletGap]).prop_map(NodeSetting::Routing),
+    ]
 }
 
 fn cable_setting() -> impl Strategy<Value = CableSetting> {
     use CableSetting::{Ends, Speed, Width};
-    prop::sample::select(vec![Ends, Width, Speed])
+    use Impairment::{Corrupt, Delay, Duplicate, Jitter, Loss, Queue, Rate};
+    let impairments = vec![Loss, Duplicate, Corrupt, Delay, Jitter, Rate, Queue];
+    prop_oneof![
+        3 => prop::sample::select(vec![Ends, Width, Speed]),
+        1 => prop::sample::select(impairments).prop_map(CableSetting::Impairments),
+    ]
 }
 
 proptest! {
@@ -39,47 +54,22 @@ proptest! {
     ) {
         let mut plan = NodePlan::new(kind, name("n"), Guid::new(1)).unwrap();
         for (setting, text) in texts {
-            let before = plan;
-            if plan.set(setting, &text).is_none() {
-                prop_assert_eq!(plan, before);
-            }
-            let mut copy = plan;
-            let printed = shown(&plan, setting);
-            let of_adapters = matches!(setting, NodeSetting::Gids | NodeSetting::Netdev);
-            if kind == NodeKind::Hca || !of_adapters {
-                prop_assert_eq!(copy.set(setting, &printed), Some(()));
-            }
-            prop_assert_eq!(copy, plan);
+            texts::for_a_node(&mut plan, setting, &text);
         }
-        let guids = plan.guids();
-        prop_assert!(*guids.start() > 0 && guids.start() <= guids.end());
-        match kind {
-            NodeKind::Hca => prop_assert!(ib_fabric::Hca::new(&plan.adapter()).is_some()),
-            NodeKind::Switch => prop_assert!((1..=64).contains(&plan.switch().ports)),
-        }
+        texts::can_be_made(&plan);
     }
 
     #[test]
     fn any_text_for_a_cable(texts in prop::collection::vec((cable_setting(), text()), 0..20)) {
         let mut plan = CablePlan::new(name("c"));
         for (setting, text) in texts {
-            let before = plan;
-            if plan.set(setting, &text).is_none() {
-                prop_assert_eq!(plan, before);
-            }
-            let mut copy = plan;
-            prop_assert_eq!(copy.set(setting, &shown_cable(&plan, setting)), Some(()));
-            prop_assert_eq!(copy, plan);
+            texts::for_a_cable(&mut plan, setting, &text);
         }
-        prop_assert!(plan.limits().widths & 1 != 0 && plan.limits().speeds & 1 != 0);
     }
 
     #[test]
     fn any_text_for_a_name(text in prop_oneof![text(), "[a-zA-Z0-9._-]{0,40}"]) {
-        let valid = (1..=MAX_NAME).contains(&text.len())
-            && text.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
-        prop_assert_eq!(Name::new(&text).map(|name| name.to_string()), valid.then_some(text));
+        texts::for_a_name(&text);
     }
 
     /// In a fabric without fault, no GUID and no port is there twice.

@@ -2,6 +2,9 @@
 
 //! Two ends of a cable through a network device that loses frames, sends them twice and out of turn.
 
+#[path = "checks/trunk.rs"]
+mod strangers;
+
 use ib_fabric::trunk::frame::{self, fits, HEADER, HELLO_LEN};
 use ib_fabric::trunk::{Frame, Greeting, Header, Heard, Hello, Outgoing};
 use ib_fabric::trunk::{Step, Stranger, Trunk, DEAD, HELLO, PAUSE, WINDOW};
@@ -434,6 +437,26 @@ fn input() -> impl Strategy<Value = Input> {
     ]
 }
 
+/// The bytes of a frame, or of nearly one.
+fn frame() -> impl Strategy<Value = Vec<u8>> {
+    let any_bytes = prop::collection::vec(any::<u8>(), 0..100);
+    let session = prop_oneof![0u32..4, any::<u32>()];
+    let likely = (session.clone(), any::<u32>(), any::<u32>(), session, 0u8..3);
+    let likely = likely.prop_map(|(session, sent, seen, heard, kind)| {
+        let header = Header {
+            session,
+            sent,
+            seen,
+        };
+        let offer = (kind == 0).then_some(OFFER);
+        match kind {
+            2 => header.packet().to_vec(),
+            _ => Hello { heard, offer }.frame(&header).to_vec(),
+        }
+    });
+    prop_oneof![1 => any_bytes, 4 => likely]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
@@ -489,9 +512,15 @@ proptest! {
         }
     }
 
-    /// Any bytes are read without a panic.
+    /// Frames from strangers do no lasting harm.
     #[test]
-    fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-        let _ = frame::parse(&bytes);
+    fn strangers(frames in prop::collection::vec((0u8..3, frame(), 0..2 * HELLO), 0..40)) {
+        let mut end = strangers::End::new(1);
+        for (from, bytes, time) in frames {
+            end.take([2, 0, 0, 0, 0, from], &bytes);
+            end.pass(time);
+            end.send();
+        }
+        end.comes_up();
     }
 }

@@ -2,7 +2,10 @@
 
 //! Property tests of extended frames: whatever comes, what is believed can be relied on.
 
-use ipoib_proto::extended::{is_tcp_v4, Extended, ExtendedHeader, GsoKind, TCP_V4_CHECKSUM};
+#[path = "checks/message.rs"]
+mod message;
+
+use ipoib_proto::extended::ExtendedHeader;
 use ipoib_proto::header::EtherType;
 use proptest::prelude::*;
 
@@ -66,22 +69,6 @@ fn header() -> impl Strategy<Value = [u8; 12]> {
     )
 }
 
-/// The short ways for TCP over IPv4 without options find what the long ones find.
-fn agree(header: &[u8; 12], head: &[u8], len: usize) -> Result<(), TestCaseError> {
-    let tcp_v4 = Extended {
-        ether_type: EtherType::IPV4,
-        checksum: Some(TCP_V4_CHECKSUM),
-        gso: None,
-    };
-    let header = ExtendedHeader::from_bytes(header);
-    let parsed = Extended::parse(header, head, len);
-    let says_and_is = header.says_tcp_v4() && is_tcp_v4(head, len);
-    prop_assert_eq!(says_and_is, parsed == Ok(tcp_v4));
-    let encoded = tcp_v4.encode(head, len).ok();
-    prop_assert_eq!(ExtendedHeader::for_tcp_v4(head, len), encoded);
-    Ok(())
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20_000))]
 
@@ -89,22 +76,24 @@ proptest! {
     /// segments are neither empty nor too many, and what was parsed encodes to the same bytes.
     #[test]
     fn what_is_accepted_holds_together(header in header(), (head, len) in packet()) {
-        agree(&header, &head, len)?;
-        if let Ok(extended) = Extended::parse(ExtendedHeader::from_bytes(&header), &head, len) {
-            prop_assert!([EtherType::IPV4, EtherType::IPV6].contains(&extended.ether_type));
-            if let Some(checksum) = extended.checksum {
-                let stored = usize::from(checksum.start) + usize::from(checksum.offset) + 2;
-                prop_assert!(stored <= head.len() && stored <= len);
-            }
-            if let Some(gso) = extended.gso {
-                prop_assert!(extended.checksum.is_some());
-                prop_assert!(gso.size >= 28 && gso.segments >= 1);
-                let (full, payload) = (usize::from(gso.size), usize::from(gso.segments));
-                prop_assert!(full * (payload - 1) < len && full <= len);
-                prop_assert!(gso.kind != GsoKind::Udp || !gso.ecn);
-            }
-            prop_assert_eq!(extended.encode(&head, len).map(ExtendedHeader::to_bytes), Ok(header));
+        message::holds_together(ExtendedHeader::from_bytes(&header), &head, len);
+    }
+
+    /// A message with such headers is read one way by all parsers, whatever EtherType it begins with.
+    #[test]
+    fn messages_are_read_one_way(
+        header in header(),
+        (head, len) in packet(),
+        ether_type in prop_oneof![5 => 0x0101u16..0x0106, 1 => any::<u16>()],
+    ) {
+        let mut bytes = ether_type.to_be_bytes().to_vec();
+        bytes.extend([0, 9]);
+        if ether_type == EtherType::EXTENDED.0 {
+            bytes.extend(header);
         }
+        let len = bytes.len() + len;
+        bytes.extend(head);
+        message::read_one_way(&bytes, len);
     }
 
     /// Noise is refused or understood, and never makes it panic.
@@ -114,6 +103,7 @@ proptest! {
         head in proptest::collection::vec(any::<u8>(), 0..200),
         len in any::<usize>(),
     ) {
-        agree(&header, &head, len)?;
+        message::short_ways_agree(ExtendedHeader::from_bytes(&header), &head, len);
+        message::read_one_way(&head, len);
     }
 }

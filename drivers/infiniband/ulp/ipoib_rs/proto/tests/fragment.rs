@@ -2,23 +2,15 @@
 
 //! Property tests of fragmentation: what is put together again is what there was.
 
+#[path = "checks/packet.rs"]
+mod checks;
+
+use checks::{checksum, header_len};
 use ipoib_proto::fragment::{split, Fragment};
 use proptest::prelude::*;
 
 const MORE_FRAGMENTS: u16 = 0x2000;
 const OFFSET: u16 = 0x1fff;
-
-/// The checksum of RFC 1071, written down as that has it.
-fn checksum(header: &[u8]) -> u16 {
-    let mut sum: u32 = header
-        .chunks(2)
-        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
-        .sum();
-    while sum >> 16 != 0 {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
-}
 
 fn option() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
@@ -62,10 +54,6 @@ fn on_the_wire(packet: &[u8], fragment: &Fragment) -> Vec<u8> {
 
 fn place(packet: &[u8]) -> u16 {
     u16::from_be_bytes([packet[6], packet[7]])
-}
-
-fn header_len(packet: &[u8]) -> usize {
-    usize::from(packet[0] & 0xf) * 4
 }
 
 /// RFC 791, section 3.2: what a receiver does. Gives the payload and whether it is complete.
@@ -157,6 +145,7 @@ proptest! {
     fn hostile(
         mut head in prop::collection::vec(any::<u8>(), 0..80),
         sane: bool,
+        ignore_df: bool,
         len in 0usize..70_000,
         mtu in 0usize..70_000,
     ) {
@@ -168,15 +157,7 @@ proptest! {
             let check = checksum(&head[..end]);
             head[10..12].copy_from_slice(&check.to_be_bytes());
         }
-        if let Ok(fragments) = split(&head, len, mtu, false) {
-            let mut bytes = 0;
-            for fragment in fragments {
-                prop_assert!(fragment.offset + fragment.len <= len);
-                prop_assert!(fragment.header.len() + fragment.len <= mtu);
-                bytes += fragment.len;
-            }
-            let total = usize::from(u16::from_be_bytes([head[2], head[3]]));
-            prop_assert_eq!(bytes, total - header_len(&head));
-        }
+        checks::is_split(&head, len, mtu, ignore_df);
+        checks::is_segmented(&head, len, mtu);
     }
 }

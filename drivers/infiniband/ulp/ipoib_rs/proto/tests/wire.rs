@@ -2,7 +2,9 @@
 
 //! Property tests of the wire formats: nothing panics, and what is written is read back.
 
-use ipoib_proto::challenge::{self, Challenge};
+#[path = "checks/datagram.rs"]
+mod datagram;
+
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::gid::Gid;
 use ipoib_proto::header::{EtherType, Header};
@@ -10,9 +12,7 @@ use ipoib_proto::hwaddr::{Flags, HwAddr, Qpn};
 use ipoib_proto::mgid::{self, Mgid, Scope};
 use ipoib_proto::mtu;
 use ipoib_proto::pkey::PKey;
-use ipoib_proto::rx::{
-    classify, classify_known, Destination, Local, Network, Route, RxMeta, PAYLOAD_OFFSET,
-};
+use ipoib_proto::rx::{classify, Local, Network, Route, RxMeta};
 use proptest::prelude::*;
 
 fn pkey() -> impl Strategy<Value = PKey> {
@@ -62,22 +62,6 @@ fn kernel_ipv6_map(addr: [u8; 16], broadcast: [u8; 20]) -> [u8; 20] {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
-
-    /// Any bytes are a challenge if, and only if, one would be written so but for what is reserved.
-    #[test]
-    fn challenges(mut bytes in proptest::collection::vec(any::<u8>(), 0..20), len in 0usize..20, ours in any::<bool>()) {
-        if let (true, Some(ether_type)) = (ours, bytes.first_chunk_mut()) {
-            *ether_type = EtherType::CHALLENGE.0.to_be_bytes();
-        }
-        let found = Challenge::parse(&bytes, len);
-        let whole = ours && bytes.len() >= challenge::LEN && len == challenge::LEN;
-        prop_assert!(found.is_some() == whole || !ours && found.is_some_and(|c| c.encode()[..2] == bytes[..2]));
-        if let Some(found) = found {
-            let written = found.encode();
-            prop_assert_eq!(&written[5..], &bytes[5..challenge::LEN]);
-            prop_assert_eq!(Challenge::parse(&written, challenge::LEN), Some(found));
-        }
-    }
 
     #[test]
     fn header_round_trip(ether_type: u16, reserved: u16, tail: Vec<u8>) {
@@ -140,6 +124,7 @@ proptest! {
         version in prop_oneof![Just(0x60u8), Just(0x45), any::<u8>()],
         ether_type in prop_oneof![Just(0x0800u16), Just(0x86dd), any::<u16>()],
         src_qp in prop_oneof![0u32..32, any::<u32>()],
+        slid in 0u16..3,
         network in prop::option::of(network()),
         gid: [u8; 16],
         qpn in 2u32..32,
@@ -155,21 +140,8 @@ proptest! {
             qpn: Qpn::unicast(qpn).unwrap(),
             broadcast: mgid::broadcast(PKey::DEFAULT, Scope::LINK_LOCAL),
         };
-        let meta = RxMeta { src_qp, slid: 0, network };
-        match classify(&head, meta, &local, &mut { Route::NONE }) {
-            Ok(frame) => {
-                prop_assert!(frame.payload_len > 0);
-                prop_assert_eq!(PAYLOAD_OFFSET + frame.payload_len, head.len());
-                prop_assert!(frame.ether_type.is_supported());
-                let has_grh = network.is_some();
-                let unicast = frame.dest == Destination::Unicast;
-                prop_assert_eq!(frame.source.is_some(), has_grh && unicast);
-                prop_assert!(has_grh || unicast);
-                prop_assert!(frame.source.is_none_or(|source| source.qpn().is_unicast()));
-                prop_assert!(frame.source.is_none_or(|source| !source.is_multicast()));
-            }
-            Err(reason) => prop_assert!(reason.name().starts_with("rx_drop_")),
-        }
+        let meta = RxMeta { src_qp, slid, network };
+        datagram::stays_within_the_buffer(&head, meta, &local);
     }
 
     /// Packets of few kinds, in any order: each is judged as if nothing had gone before it.
@@ -213,14 +185,7 @@ proptest! {
             bytes[0] = if form & 2 == 0 { 0x60 } else { 0 };
             bytes[40] = 0x08;
             let meta = RxMeta { src_qp, slid, network };
-            let mut fresh = Route::NONE;
-            let expected = classify(&bytes, meta, &local, &mut fresh);
-            let known = classify_known(&bytes, || meta, &route).map(Ok);
-            prop_assert!(known.is_none_or(|known| known == expected));
-            prop_assert_eq!(classify(&bytes, meta, &local, &mut route), expected);
-            if let Ok(ipoib_proto::rx::Frame { source: Some(_), .. }) = expected {
-                prop_assert_eq!(classify_known(&bytes, || meta, &route).map(Ok), Some(expected));
-            }
+            datagram::as_if_alone(&bytes, meta, &local, &mut route);
         }
     }
 

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Private data of REQ, REP and REJ, and challenges.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../../../drivers/infiniband/ulp/ipoib_rs/proto/tests/checks/private.rs"]
+mod private;
+
+fuzz_target!(|bytes: &[u8]| {
+    private::of_a_request(bytes);
+    private::of_a_rejection(bytes);
+    private::of_a_challenge(bytes, bytes.len());
+    private::of_a_challenge(bytes, bytes.last().copied().unwrap_or(0).into());
+});
