@@ -7,7 +7,7 @@ mod extended;
 pub(crate) mod forged;
 mod hostile;
 mod lanes;
-mod life;
+pub(crate) mod life;
 pub(crate) mod mtu;
 pub(crate) mod senders;
 mod share;
@@ -16,6 +16,7 @@ mod stuck;
 use crate::capture::{Capture, Datagram};
 use crate::inspect::{directory, table};
 use crate::order::counter;
+use crate::ping::sizes;
 use crate::streams::iperf3;
 use crate::transfer::transfer;
 use crate::wire::hardware_address;
@@ -194,13 +195,7 @@ scenario! {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
         for (from, to) in [(a, b), (b, a)] {
-            let mut script = String::from("set -e\n");
-            for size in SIZES {
-                for target in [format!("-4 {}", to.ip4()), format!("-6 {}", to.ip6())] {
-                    script += &format!("ping -c 2 -i 0.01 -W 5 -s {size} {target} >/tmp/ping.log || {{ cat /tmp/ping.log; exit 1; }}\n");
-                }
-            }
-            from.run_for(&script, Duration::from_secs(60))?.ok()?;
+            from.run_for(&sizes(&SIZES, &[to.ip4(), to.ip6()]), Duration::from_secs(60))?.ok()?;
             from.ok(&format!("ping -M do -c 1 -W 5 -s {} {}", LARGE - 28, to.ip4()))?;
             from.ok(&format!("ping -6 -M do -c 1 -W 5 -s {} {}", LARGE - 48, to.ip6()))?;
             from.run(&format!("ping -M do -c 1 -W 5 -s {} {}", LARGE - 27, to.ip4()))?.refused()?;

@@ -112,6 +112,7 @@ scenario! {
     #[on(both)]
     fn whatever_addresses_ethernet_has(bed) {
         let bed = bed.up()?;
+        bed.loses_ethernet();
         for (whose, commands) in SETTINGS {
             for host in &bed.hosts {
                 set(host, commands).with_context(|| (*whose).to_owned())?;
@@ -150,6 +151,7 @@ scenario! {
     #[on(uml)]
     fn networkmanager_has_ethernet(bed) {
         let bed = bed.up()?;
+        bed.loses_ethernet();
         let (_, b) = bed.pair()?;
         let file = "/etc/NetworkManager/system-connections/eth0.nmconnection";
         put(b, file, &NM_ETHERNET.replace("ADDRESS", &b.eth4()))?;
@@ -172,6 +174,7 @@ scenario! {
     #[on(uml)]
     fn networkd_has_ethernet(bed) {
         let bed = bed.up()?;
+        bed.loses_ethernet();
         let (_, b) = bed.pair()?;
         let network = format!(
             "[Match]
@@ -210,6 +213,7 @@ scenario! {
     #[on(both)]
     fn addresses_come_and_go(bed) {
         let bed = bed.up()?;
+        bed.loses_ethernet();
         bed.ib()?;
         let (a, b) = bed.pair()?;
         reach_each_other(&bed)?;
@@ -258,6 +262,7 @@ scenario! {
     /// address detection has ended.
     fn tentative_addresses_wait(bed) {
         let bed = bed.up()?;
+        bed.loses_ethernet();
         bed.ib()?;
         let (a, b) = bed.pair()?;
         reach_each_other(&bed)?;
@@ -292,6 +297,7 @@ scenario! {
     /// address before. Its peers follow.
     fn an_ethernet_address_changes_under_its_gid(bed) {
         let bed = bed.up()?;
+        bed.loses_ethernet();
         bed.ib()?;
         follow_ethernet_addresses(&bed)?;
         bed.finish()

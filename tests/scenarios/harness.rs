@@ -54,6 +54,9 @@ scenario! {
         let output = bed.hosts[0].run_for("echo first; sleep 100", Duration::from_secs(1))?;
         ensure!(output.timed_out && output.stdout == "first\n");
         bed.hosts[0].ok("true")?;
+        // A condition that is waited for has its last output.
+        let error = bed.hosts[0].wait_until("echo run; false", Duration::from_secs(1)).err().context("it held")?;
+        ensure!(format!("{error:#}").ends_with("`echo run; false`: exit code 1\nrun\n"), "{error:#}");
         bed.finish()
     }
 }
@@ -75,18 +78,40 @@ scenario! {
 }
 
 scenario! {
-    /// A WARNING fails the scenario at its end, unless it was expected.
+    /// A WARNING fails the scenario at its end, unless it was expected where it came; and so does one that did not come.
     #[on(both)]
     fn a_warning_is_reported(bed) {
-        let warn = |bed: Bed| -> Result<()> {
-            bed.hosts[0].ok("echo '<4>WARNING: made up by a scenario' >/dev/kmsg")?;
-            bed.finish()
-        };
-        let error = warn(bed.clone().hosts(1).up()?).err().context("a WARNING went unseen")?;
+        let bed = bed.hosts(1);
+        let warn = |bed: &Bed| bed.hosts[0].ok("echo '<4>WARNING: made up by a scenario' >/dev/kmsg");
+        let made_up = ["^WARNING: made up"];
+        let expected = bed.clone().up()?;
+        expected.hosts[0].expecting(&made_up, || warn(&expected))?;
+        let never = expected.hosts[0].expecting(&made_up, || Ok(()));
+        ensure!(format!("{:#}", never.err().context("none came")?).contains("did not report"));
+        expected.finish()?;
+        let outside = bed.up()?;
+        outside.hosts[0].expecting(&made_up, || warn(&outside))?;
+        warn(&outside)?;
+        let error = outside.finish().err().context("a WARNING went unseen")?;
         ensure!(format!("{error:#}").contains("made up"), "{error:#}");
-        let expecting = bed.hosts(1).up()?;
-        expecting.expect("made up by a scenario")?;
-        warn(expecting)
+        Ok(())
+    }
+}
+
+scenario! {
+    /// A line by which opensm refuses to have a port leave a group fails the scenario at its end, unless the scenario says why.
+    fn a_refused_leave_is_reported(bed) {
+        let bed = bed.hosts(1);
+        let refuse = |bed: &Bed| bed.hosts[0].ok("echo 'ERR 1B25: made up' >/var/log/opensm-x.log");
+        let expected = bed.clone().up()?;
+        expected.expect_refused_leaves("made up");
+        refuse(&expected)?;
+        expected.finish()?;
+        let unexpected = bed.up()?;
+        refuse(&unexpected)?;
+        let error = unexpected.finish().err().context("a refused leave went unseen")?;
+        ensure!(format!("{error:#}").contains("made up"), "{error:#}");
+        Ok(())
     }
 }
 

@@ -5,10 +5,11 @@
 use crate::capture::Capture;
 use crate::inspect::identity;
 use crate::order::{self, counter};
+use crate::ping::{lossless, requests};
 use anyhow::{Result, ensure};
 use lab::bed::{Bed, Host};
 use lab::{forge, scenario};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const HONEST: &str = include_str!("../guest/hostile/honest.py");
 
@@ -42,10 +43,33 @@ scenario! {
         let sent = forge(&bed, HOSTILE)?;
         ensure!(drops(b)? > before + 100, "{} of {} counted", drops(b)? - before, sent.trim());
         for (from, to) in [(a, b), (b, a)] {
-            from.wait_until(&format!("ping -c 3 -i 0.1 -W 1 {}", to.ip4()), Duration::from_secs(15))?;
-            from.ok(&format!("ping -6 -c 1 -W 5 {}", to.ip6()))?;
+            lossless(from, &format!("-c 3 -i 0.1 -W 5 {}", to.ip4()))?;
+            lossless(from, &format!("-c 1 -W 5 {}", to.ip6()))?;
         }
         ensure!(b.ok("ip -o link show ib0")?.contains("LOWER_UP"));
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The module parameter `qkey` sets the Q_Key of all datagrams. The device drops datagrams with the default Q_Key.
+    fn the_q_key_is_the_parameters(bed) {
+        let bed = bed.append("ipoib_rs.qkey=0x345678").up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        let capture = Capture::start(a)?;
+        lossless(a, &format!("-c 3 -i 0.1 -W 5 {}", b.ip4()))?;
+        forge(&bed, HONEST)?;
+        // Any answer would come before the answers to these pings.
+        lossless(a, &format!("-c 3 -i 0.1 -W 5 {}", b.ip4()))?;
+        let datagrams = capture.stop()?;
+        // Only the forged datagram has the default Q_Key. Six requests and six replies have the other one.
+        let keys: Vec<u32> = datagrams.iter().map(|datagram| datagram.qkey).collect();
+        ensure!(keys.iter().filter(|key| **key == 0x345678).count() >= 12, "{keys:x?}");
+        ensure!(keys.iter().filter(|key| **key != 0x345678).eq([&0x8001_0b1b]), "{keys:x?}");
+        // Target address of an answer to the forger.
+        let answered = datagrams.iter().any(|d| d.ether_type() == 0x0806 && d.payload.get(56..60) == Some(&[10, 1, 0, 99]));
+        ensure!(!answered, "an answer to a datagram with another Q_Key: {datagrams:?}");
         bed.finish()
     }
 }
@@ -55,6 +79,7 @@ const STRANGERS: &str = include_str!("../guest/hostile/strangers.py");
 scenario! {
     /// A host is asked by many peers whose GIDs no neighbour has, and waits a second for each. A new peer does not wait with
     /// them.
+    #[on(timed)]
     fn strangers_keep_nobody_waiting(bed) {
         let bed = bed.hosts(3).up()?;
         bed.ib()?;
@@ -65,10 +90,7 @@ scenario! {
         let forger = a.spawn_python(&program, &["800", "40"])?;
         forger.wait_for("ready", a.scaled(Duration::from_secs(10)))?;
         b.wait_until("ethtool -S ib0 | grep -q 'paths_failed: [1-9]'", Duration::from_secs(10))?;
-        let (before, begun) = (counter(b, "paths_failed")?, Instant::now());
-        c.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), Duration::from_secs(4))?;
-        let (failed, took) = (counter(b, "paths_failed")? - before, begun.elapsed());
-        ensure!(took < Duration::from_secs(1) || failed > 20, "{took:?}, and {failed} were not found meanwhile");
+        c.ok(&format!("ping -q -c 1 -W 1 {}", b.ip4()))?;
         forger.stop()?;
         bed.finish()
     }
@@ -82,10 +104,13 @@ scenario! {
         let [a, b, c, d] = bed.hosts.as_slice() else {
             anyhow::bail!("four hosts");
         };
+        // Room for what comes while nobody polls.
+        b.ok("ethtool -G ib0 rx 2048")?;
         c.ok(&format!("ping -q -c 1 -W 5 {}", b.ip4()))?;
-        let pinging = c.spawn(&format!("ping -q -i 0.05 -W 1 {}", b.ip4()))?;
+        let pinging = c.spawn(&format!("exec ping -q -i 0.05 -W 1 {}", b.ip4()))?;
         let program = forge::program(a, b, STRANGERS)?;
-        let forger = a.spawn_python(&program, &["100000000", "0"])?;
+        // At this rate the table's 8,192 slots fill in seconds, and a slow computer keeps up.
+        let forger = a.spawn_python(&program, &["100000000", "2000"])?;
         let full = "ethtool -S ib0 | grep -q 'tx_drop_table_full: [1-9]'";
         b.wait_until(full, Duration::from_secs(60))?;
         let before = counter(b, "tx_drop_table_full")?;
@@ -94,10 +119,11 @@ scenario! {
         let more = format!("test $(ethtool -S ib0 | awk '/ tx_drop_table_full:/ {{ print $2 }}') -gt {before}");
         b.wait_until(&more, Duration::from_secs(30))?;
         forger.stop()?;
-        // The ring may have had no room for some in the flood; without a path there is no answer at all.
-        let seen = pinging.stop()?.ok()?;
-        let lost: f64 = seen.split(", ").find_map(|part| part.strip_suffix("% packet loss")?.parse().ok()).unwrap_or(100.0);
-        ensure!(lost <= 20.0, "{seen}");
+        let report = pinging.stop()?.stdout;
+        // Where the receiver gets too little of the processor, its ring has no room for some. Without a path, nearly none
+        // would be answered.
+        let (sent, answered) = requests(&report)?;
+        ensure!(answered * 5 >= sent * 4, "{report}");
         bed.finish()
     }
 }

@@ -3,6 +3,7 @@
 //! The simulated fabric `ib_hwsim`, in the topologies that `ib-hwsim` makes, with Debian's opensm and diagnostics
 //! and the kernel's own IPoIB driver on top; and, over Ethernet ports (`roce*`), this checkout's driver.
 
+mod address_storage;
 mod bad;
 mod caps;
 mod captures;
@@ -25,8 +26,9 @@ mod own;
 mod pair;
 mod rc;
 mod rds;
-mod roce;
+pub(crate) mod roce;
 mod roce_anew;
+mod roce_bursts;
 mod roce_connected;
 mod roce_devices;
 mod roce_frozen;
@@ -36,6 +38,7 @@ mod roce_packets;
 mod roce_rings;
 mod roce_settings;
 mod storage;
+mod thrown;
 mod topologies;
 mod trunk;
 mod weather;

@@ -109,7 +109,7 @@ scenario! {
             let report: Value = serde_json::from_str(&client.stdout).with_context(|| client.describe())?;
             let bytes = report.pointer("/end/sum_received/bytes").and_then(Value::as_f64);
             ensure!(bytes.is_some_and(|bytes| bytes > 5e5), "{options}: {}", report["end"]);
-            server.wait(b.scaled(Duration::from_secs(10)))?;
+            server.wait(b.scaled(Duration::from_secs(10)))?.ok()?;
         }
         bed.finish()
     }

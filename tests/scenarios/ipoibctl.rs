@@ -159,8 +159,7 @@ scenario! {
             for part in ["ipoibctl top: 1 interface, 1 peer", "All is well.", &b.ip4(), "as before"] {
                 ensure!(shown(&screen).contains(part), "no {part:?} in {screen:?}");
             }
-            a.ok("pkill -x ping")?;
-            ping.wait(LIMIT)?;
+            ping.stop()?;
         }
         bed.finish()
     }

@@ -233,17 +233,16 @@ scenario! {
 }
 
 scenario! {
-    /// ethtool: driver, link, counters that count.
-    #[on(both, infiniband)]
-    fn ethtool_tells_driver_and_counters(bed) {
-        let bed = bed.up()?;
+    /// ethtool: driver and link.
+    #[on(infiniband)]
+    fn ethtool_tells_driver_and_link(bed) {
+        let bed = bed.hosts(1).up()?;
         bed.ib()?;
-        let (a, b) = bed.pair()?;
-        ensure!(a.ok("ethtool -i ib0")?.contains("driver: ipoib_rs"));
-        ensure!(a.ok("ethtool ib0")?.contains("Link detected: yes"));
-        let before = a.ok("ethtool -S ib0")?;
-        a.ok(&format!("ping -c 5 -i 0.1 -W 5 {}", b.ip4()))?;
-        ensure!(a.ok("ethtool -S ib0")? != before, "no counter moved: {before}");
+        let host = &bed.hosts[0];
+        ensure!(host.ok("ethtool -i ib0")?.contains("driver: ipoib_rs\n"));
+        ensure!(host.ok("ethtool ib0")?.contains("Link detected: yes"));
+        host.ok("ip link set ib0 down")?;
+        ensure!(host.ok("ethtool ib0")?.contains("Link detected: no"));
         bed.finish()
     }
 }
@@ -253,6 +252,7 @@ scenario! {
     fn the_carrier_follows_the_port(bed) {
         let bed = bed.up()?;
         bed.ib()?;
+        bed.loses_ethernet();
         let (a, b) = bed.pair()?;
         a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
         a.ok("ip link set eth0 down")?;

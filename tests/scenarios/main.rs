@@ -11,6 +11,8 @@ mod children;
 mod coexist;
 mod connected;
 mod debian;
+mod drops;
+mod exact;
 mod faults;
 mod gids;
 mod harness;
@@ -28,6 +30,7 @@ mod patches;
 mod pcapng;
 mod ping;
 mod programs;
+mod quiet;
 mod random;
 mod reboot;
 mod removal;
@@ -37,6 +40,11 @@ mod samples;
 mod siblings;
 mod streams;
 mod sysctl;
+mod timers;
 mod transfer;
 mod tune;
 mod wire;
+
+fn main() -> std::process::ExitCode {
+    lab::scenario::main()
+}

@@ -24,12 +24,14 @@ const RECEIVER: &str = include_str!("../guest/order/receiver.py");
 const RESOLVE: &str = include_str!("../guest/order/resolve.py");
 
 /// A summary of what arrived.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) received: u64,
     pub(crate) inverted: u64,
     twice: u64,
     bad: u64,
+    /// A hash of the numbers, in the order in which they came.
+    pub(crate) trail: String,
 }
 
 /// Sends `count` datagrams from the first host to the second, `pause` seconds apart.
@@ -53,6 +55,10 @@ pub(crate) fn send(bed: &Bed, count: u64, pause: f64) -> Result<Seen> {
         inverted: number("inverted")?,
         twice: number("twice")?,
         bad: number("bad")?,
+        trail: report["trail"]
+            .as_str()
+            .with_context(|| line.clone())?
+            .to_owned(),
     })
 }
 
@@ -160,9 +166,7 @@ scenario! {
             *inverted = seen.inverted;
         }
         let [without, with] = inverted;
-        // On a debug kernel that shares its processors, what is waited for may be polled too late.
-        let share = if bed.builder().kernel().is_checked() { 3 } else { 20 };
-        ensure!(without > 100 && with * share <= without, "{without} without the window, {with} with it");
+        ensure!(without > 100 && with * 20 <= without, "{without} without the window, {with} with it");
         ensure!(counter(b, "rx_seq_filled")? > 100 && counter(b, "rx_seq_reordered")? > 100);
         ensure!(counter(b, "rx_seq_held")?
             == counter(b, "rx_seq_filled")? + counter(b, "rx_seq_moved")? + counter(b, "rx_seq_timed_out")?);
@@ -193,6 +197,16 @@ scenario! {
     }
 }
 
+/// Packets of a host that its `netem` has lost.
+fn lost_on_wire(host: &Host) -> Result<u64> {
+    let text = host.ok("tc -s -j qdisc show dev eth0")?;
+    let report: Value = serde_json::from_str(&text)?;
+    report
+        .pointer("/0/drops")
+        .and_then(Value::as_u64)
+        .context(text)
+}
+
 scenario! {
     /// Loss, duplication and reordering together: what arrives on the wire arrives above, unharmed.
     fn nothing_is_held_back(bed) {
@@ -204,8 +218,12 @@ scenario! {
         let seen = send(&bed, 1000, 0.001)?;
         ensure!(seen.received == 1000 && seen.bad == 0 && seen.twice > 5, "{seen:?}");
         a.ok("tc qdisc replace dev eth0 root netem limit 10000 delay 3ms reorder 25% loss 3%")?;
+        let before = lost_on_wire(a)?;
         let seen = send(&bed, 1000, 0.001)?;
-        ensure!((900..1000).contains(&seen.received) && seen.bad == 0 && seen.twice == 0, "{seen:?}");
+        // The wire loses other packets, too.
+        let lost = lost_on_wire(a)? - before;
+        ensure!((1000 - lost..1000).contains(&seen.received), "{seen:?}, of which the wire has lost {lost}");
+        ensure!(seen.bad == 0 && seen.twice == 0, "{seen:?}");
         // To the end of the poll instead of by timer; then not at all.
         for (name, value) in [("reorder_timeout_us", 0), ("reorder_window", 0)] {
             set(b, name, value)?;
@@ -217,9 +235,9 @@ scenario! {
     }
 }
 
-const BEHIND_A_GAP: &str = include_str!("../guest/order/behind_a_gap.py");
+pub(crate) const BEHIND_A_GAP: &str = include_str!("../guest/order/behind_a_gap.py");
 
-const ARRIVALS: &str = include_str!("../guest/order/arrivals.py");
+pub(crate) const ARRIVALS: &str = include_str!("../guest/order/arrivals.py");
 
 scenario! {
     /// A frame behind a gap waits for the timeout, and not for much longer though hardly a poll of a
@@ -241,7 +259,7 @@ scenario! {
         b.wait_until("ss -Hltn | grep -q :5201", Duration::from_secs(10))?;
         let flood = a.spawn(&format!("iperf3 -c {} -u -b 0 -l 64 -t 100", b.ip4()))?;
         let program = forge::program(a, b, BEHIND_A_GAP)?;
-        a.python(&program, &[&a.ip4(), &b.ip4()])?.ok()?;
+        a.python(&program, &[&a.ip4(), &b.ip4(), "5"])?.ok()?;
         let (frames, polls) = (counter(b, "rx_frames")?, counter(b, "rx_polls")?);
         let output = receiver.wait(b.scaled(Duration::from_secs(30)))?.ok()?;
         flood.stop()?;
@@ -256,6 +274,29 @@ scenario! {
             [] => bail!("no frame behind a gap came through"),
         };
         ensure!(longest > 0.09 && median < 0.4 && longest < 5.0, "{waits:?}");
+        bed.finish()
+    }
+}
+
+const GAPS: &str = include_str!("../guest/order/gaps.py");
+
+scenario! {
+    /// An interface that goes down releases the frames that it holds.
+    #[on(both, uml)]
+    fn nothing_is_held_by_an_interface_that_is_down(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
+        set(b, "reorder_timeout_us", 100_000)?;
+        let forger = a.spawn_python(&forge::program(a, b, GAPS)?, &[&a.ip4(), &b.ip4()])?;
+        b.wait_until("ethtool -S ib0 | grep -q 'rx_seq_holding: [1-9]'", Duration::from_secs(10))?;
+        b.ok("ip link set ib0 down")?;
+        forger.stop()?;
+        let (holding, held) = (counter(b, "rx_seq_holding")?, counter(b, "rx_seq_held")?);
+        ensure!(holding == 0 && held > 0, "{holding} of {held} frames are held still");
+        b.ok("ip link set ib0 up")?;
+        a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), Duration::from_secs(10))?;
         bed.finish()
     }
 }

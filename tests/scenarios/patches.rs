@@ -11,7 +11,7 @@ use crate::hwsim::{active, device, make};
 use anyhow::{Result, ensure};
 use lab::bed::{Builder, Host};
 use lab::layout::Layout;
-use lab::machine::Task;
+use lab::task::Task;
 use lab::{forge, kernel, module, scenario};
 use std::time::Duration;
 
@@ -63,6 +63,8 @@ scenario! {
             active(&outside, &device(hca))?;
             let name = format!("ib{}", hca - 1);
             outside.ok(&format!("ip addr add 10.1.{hca}.1/24 dev {name} && ip link set {name} up"))?;
+            // Of several interfaces on a port, ib_ipoib asks for the one that has the address.
+            outside.ok(&format!("ip link add link {name} name {name}x type ipoib pkey 0xffff && ip link set {name}x up"))?;
         }
         let server = serve(&outside)?;
         let gid = |hca: u8| -> Result<String> {

@@ -131,7 +131,7 @@ fn tool(host: &Host) -> Result<String> {
 fn captured(host: &Host, options: &str, traffic: impl FnOnce() -> Result<()>) -> Result<Value> {
     host.ok(&format!("rm -f {FILE}"))?;
     let tool = tool(host)?;
-    let task = host.spawn(&format!("{tool} capture {options} {FILE} --json"))?;
+    let task = host.spawn(&format!("exec {tool} capture {options} {FILE} --json"))?;
     host.wait_until(&format!("[ -s {FILE} ]"), Duration::from_secs(10))?;
     traffic()?;
     // What is on its way still.

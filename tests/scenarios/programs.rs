@@ -4,8 +4,8 @@
 
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
-use lab::machine::Task;
 use lab::scenario;
+use lab::task::Task;
 use std::time::Duration;
 
 pub(crate) const UNIT: &str = include_str!("../../samples/systemd/ipoib_rs@.service");

@@ -3,13 +3,15 @@
 //! Whatever ib0 stands on is taken away under traffic: it ends cleanly, and can be made again.
 
 use crate::connected::connected;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
-use lab::machine::Task;
 use lab::scenario;
+use lab::task::Task;
 use std::time::Duration;
 
-/// Traffic both ways that does not end by itself.
+const SIGKILL: i32 = 9;
+
+/// Traffic both ways that does not end by itself: the second and the third task are the first host's.
 fn traffic(bed: &Bed) -> Result<Vec<Task>> {
     let (a, b) = bed.pair()?;
     let server = b.spawn("iperf3 -s --forceflush")?;
@@ -187,6 +189,7 @@ scenario! {
     #[on(lockdep)]
     fn of_the_ethernet(bed) {
         let bed = bed.leaks().up()?;
+        bed.loses_ethernet();
         bed.ib()?;
         let (a, _) = bed.pair()?;
         let tasks = traffic(&bed)?;
@@ -210,13 +213,17 @@ scenario! {
 fn end_namespace(bed: &Bed) -> Result<()> {
     let (a, b) = bed.pair()?;
     let outside = a.outside();
-    let tasks = traffic(bed)?;
+    let mut tasks = traffic(bed)?;
     let is_outside = format!("rdma dev | grep -q ' {}:'", a.rdma_device());
     if a.is_infiniband() {
         outside.ok(&format!("! {is_outside}"))?;
     }
     // Sockets keep a namespace alive: those who hold them go first, by surprise.
     outside.ok("kill -9 $(ip netns pids h0); ip netns del h0")?;
+    for of_first in tasks.drain(1..3) {
+        let end = of_first.wait(a.scaled(Duration::from_secs(5)))?;
+        ensure!(end.signal == Some(SIGKILL), "{}", end.describe());
+    }
     if a.is_infiniband() {
         let limit = Duration::from_secs(20);
         outside.wait_until(&is_outside, limit)?;

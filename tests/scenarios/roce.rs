@@ -5,6 +5,7 @@
 
 use crate::capture::Capture;
 use crate::inspect::directory;
+use crate::multicast::{COUNT, SENDER, receive};
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
 use lab::scenario;
@@ -68,8 +69,7 @@ scenario! {
         let host = &bed.hosts[0];
         let name = host.rxe();
         let device = directory(host, "ib0")? + "/device";
-        let loops = format!("sh -c 'while ethtool -i ib0 >/dev/null && cat {device} >/dev/null; do :; done'");
-        let asking = host.spawn(&loops)?;
+        let asking = host.repeat(&format!("ethtool -i ib0 >/dev/null && cat {device} >/dev/null || exit 1"))?;
         for _ in 0..10 {
             host.ok(&format!(
                 "set -e
@@ -81,7 +81,7 @@ scenario! {
                  ethtool -i ib0 | grep -qx 'bus-info: {name}'"
             ))?;
         }
-        ensure!(asking.stop()?.code.is_none(), "a question went unanswered");
+        asking.stop().context("a question went unanswered")?;
         bed.finish()
     }
 }
@@ -219,6 +219,7 @@ scenario! {
         let bed = bed.up()?;
         bed.ib()?;
         let (a, b) = bed.pair()?;
+        bed.loses_ethernet();
         let outside = a.outside();
         for round in 0..12 {
             let ends = ["h0", "h1", "h0 h1"][round % 3];
@@ -231,6 +232,24 @@ scenario! {
             both_have_carriers(&bed).with_context(|| format!("round {round}: {ends}"))?;
         }
         a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), Duration::from_secs(20))?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A port that only sends to a group is no member of it; one that listens is.
+    fn senders_are_no_members(bed) {
+        // 239.9.8.7 by RFC 4391, section 4.
+        const GROUP: &str = "0f090807";
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        let receiver = receive(b, "239.9.8.7")?;
+        ensure!(memberships(b, GROUP)? == 1, "{}", b.ok("cat /proc/net/igmp6")?);
+        a.python(SENDER, &["239.9.8.7", COUNT, "32"])?.ok()?;
+        let output = receiver.wait(b.scaled(Duration::from_secs(15)))?;
+        ensure!(output.stdout.contains("received 100"), "{}", output.describe());
+        ensure!(memberships(a, GROUP)? == 0, "{}", a.ok("cat /proc/net/igmp6")?);
         bed.finish()
     }
 }

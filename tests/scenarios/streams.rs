@@ -23,7 +23,7 @@ pub(crate) fn iperf3(bed: &Bed, target: &str, options: &str) -> Result<Value> {
         Duration::from_secs(20),
     )?;
     let report: Value = serde_json::from_str(&client.stdout).with_context(|| client.describe())?;
-    server.wait(b.scaled(Duration::from_secs(10)))?;
+    server.wait(b.scaled(Duration::from_secs(10)))?.ok()?;
     Ok(report["end"].clone())
 }
 
@@ -69,7 +69,7 @@ scenario! {
 }
 
 scenario! {
-    /// UDP at a rate that any lane carries: next to nothing is lost, nothing is out of order.
+    /// UDP at a rate that any lane carries: nothing is lost, and nothing is out of order.
     #[on(infiniband)]
     fn udp(bed) {
         let bed = bed.up()?;
@@ -80,10 +80,12 @@ scenario! {
             let end = iperf3(&bed, &b.ip4(), &format!("-u -b {rate} -l {size}"))?;
             let packets = number(&end, "/sum/packets")?;
             ensure!(packets > 100.0, "{end}");
-            // On a busy machine the receiver may not come to read its socket in time.
+            // On a busy machine the receiver may not come to read its socket in time. Of what is lost at the end,
+            // iperf3 does not know.
             let full = socket_full(b)? - before;
-            let lost = number(&end, "/sum/lost_packets")? - full;
-            ensure!(lost < packets * 0.02, "{size} bytes: {lost} lost, and {full} at the socket: {end}");
+            let lost = number(&end, "/sum/lost_packets")?;
+            let disorder = number(&end, "/streams/0/udp/out_of_order")?;
+            ensure!(lost <= full && disorder == 0.0, "{size} bytes: {lost} lost, {full} at the socket: {end}");
         }
         bed.finish()
     }

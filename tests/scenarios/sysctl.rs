@@ -83,12 +83,12 @@ scenario! {
         let bed = bed.up()?;
         bed.ib()?;
         let (a, _) = bed.pair()?;
-        let writer = a.spawn(
-            "while :; do for v in 0 1; do echo $v >/proc/sys/net/ipoib/ib0/extensions; done; done 2>/dev/null",
+        let writer = a.repeat(
+            "for v in 0 1; do echo $v >/proc/sys/net/ipoib/ib0/extensions; done 2>/dev/null",
         )?;
         let mode = "/sys/class/net/ib0/mode";
-        let other = a.spawn(&format!(
-            "while :; do for v in datagram connected; do cat {mode} && echo $v >{mode}; done; done >/dev/null 2>&1",
+        let other = a.repeat(&format!(
+            "for v in datagram connected; do cat {mode} && echo $v >{mode}; done >/dev/null 2>&1",
         ))?;
         for _ in 0..20 {
             a.ok("ip link del ib0")?;

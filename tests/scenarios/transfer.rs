@@ -4,7 +4,7 @@
 
 use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
-use lab::machine::Task;
+use lab::task::Task;
 use std::time::Duration;
 
 pub(crate) const RECEIVER: &str = include_str!("../guest/transfer/receiver.py");

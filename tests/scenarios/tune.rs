@@ -230,7 +230,7 @@ fn bounded(bed: &Bed, receive: u32, send: u32) -> Result<f64> {
 }
 
 scenario! {
-    /// On a link that takes 5 ms, a stream carries no more than its buffers: those that TCP sizes itself, and those that a
+    /// On a link that takes 20 ms, a stream carries no more than its buffers: those that TCP sizes itself, and those that a
     /// program asks for.
     #[on(uml, timed)]
     fn buffers_bound_a_stream(bed) {
@@ -239,7 +239,7 @@ scenario! {
         // It has room for all that is on its way.
         a.ok("tc qdisc add dev eth0 root netem limit 50000")?;
         bed.ib()?;
-        a.ok("tc qdisc change dev eth0 root netem delay 5ms limit 50000")?;
+        a.ok("tc qdisc change dev eth0 root netem delay 20ms limit 50000")?;
         let small = bounded(&bed, 262_144, 262_144)?;
         let medium = bounded(&bed, 1 << 20, 1 << 20)?;
         // Linux's own bounds on a host with enough memory.

@@ -2,7 +2,7 @@
 
 # A hundred datagrams from one source, and one behind a gap that never fills; all of that from
 # several sources, since a flood makes losses, too. Each says who it is and when it was sent.
-# Arguments: from and to which address.
+# Arguments: from and to which address, and how many sources.
 
 import time
 source, to = (socket.inet_aton(a) for a in sys.argv[1:3])
@@ -16,7 +16,7 @@ def numbered(peer, n):
     ip[10:12] = struct.pack("!H", ~total & 0xffff)
     send(struct.pack("!HH", 0x0800, n) + ip + body, source_qpn=peer)
 
-for peer in range(0x4711, 0x4711 + 5):
+for peer in range(0x4711, 0x4711 + int(sys.argv[3])):
     for n in range(1, 101):
         numbered(peer, n)
         if n % 5 == 0:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 
-# Receives them, until none comes for two seconds, and says what it saw.
+# Receives the datagrams of sender.py until none comes for two seconds, and prints a summary.
 
 import hashlib, json, socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -8,7 +8,7 @@ s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
 s.bind(('', 5001))
 print('ready', flush=True)
 s.settimeout(30)
-seen, highest, inverted, twice, bad = set(), -1, 0, 0, 0
+seen, highest, inverted, twice, bad, trail = set(), -1, 0, 0, 0, hashlib.sha256()
 try:
     while True:
         body = s.recv(65536)
@@ -19,6 +19,7 @@ try:
         inverted += n < highest and n not in seen
         seen.add(n)
         highest = max(highest, n)
+        trail.update(body[:8])
 except socket.timeout:
     pass
-print(json.dumps({'received': len(seen), 'inverted': inverted, 'twice': twice, 'bad': bad}))
+print(json.dumps({'received': len(seen), 'inverted': inverted, 'twice': twice, 'bad': bad, 'trail': trail.hexdigest()}))

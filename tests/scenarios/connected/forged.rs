@@ -9,7 +9,8 @@ use crate::order::{counter, set};
 use crate::transfer::{Transfer, transfer};
 use anyhow::{Context, Result, bail, ensure};
 use lab::bed::{Host, Netem};
-use lab::machine::{Kernel, Lane, Task};
+use lab::machine::{Kernel, Lane};
+use lab::task::Task;
 use lab::{forge, scenario};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -352,10 +353,8 @@ scenario! {
         }
         connect(a, b)?;
         let answered = |host: &Host| Ok::<_, anyhow::Error>(counter(host, "rc_rx_answers")? > 0);
-        let begun = Instant::now();
-        while !answered(a)? && !answered(b)? {
-            ensure!(begun.elapsed() < a.scaled(Duration::from_secs(10)), "{}{}", story(a), story(b));
-        }
+        a.until(Duration::from_secs(10), || Ok(answered(a)? || answered(b)?))
+            .with_context(|| format!("{}{}", story(a), story(b)))?;
         let (asks, asked) = if answered(b)? { (a, b) } else { (b, a) };
         let (gid, qpn) = identity(asked)?;
         let (own, _) = identity(c)?;

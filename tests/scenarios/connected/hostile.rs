@@ -9,9 +9,9 @@ use crate::order::{counter, set};
 use crate::transfer::{Transfer, transfer};
 use anyhow::{Context, Result, bail, ensure};
 use lab::bed::Host;
-use lab::machine::Task;
+use lab::task::Task;
 use lab::{forge, scenario};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Whom it takes itself for: nobody else answers in this name.
 const NAME: &str = "fe80::bad";
@@ -91,10 +91,7 @@ scenario! {
         let before: Vec<u64> = names.iter().map(|name| counter(b, name)).collect::<Result<_>>()?;
         let forger = act(NONSENSE)?;
         forger.wait_for("sent", limit)?;
-        let begun = Instant::now();
-        while came()? != 1 {
-            ensure!(begun.elapsed() < b.scaled(Duration::from_secs(4)), "{} came: {}", came()?, story(b));
-        }
+        b.until(Duration::from_secs(4), || Ok(came()? == 1)).with_context(|| story(b))?;
         let text = forger.wait(limit)?.ok()?;
         let sent = text.split_whitespace().filter_map(|word| word.parse::<u64>().ok());
         for ((name, before), sent) in names.iter().zip(before).zip(sent) {

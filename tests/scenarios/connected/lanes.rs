@@ -4,7 +4,7 @@
 
 use super::{connected, set_mode, story};
 use crate::order::set;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use lab::bed::Host;
 use lab::scenario;
 use std::time::Duration;
@@ -91,7 +91,7 @@ scenario! {
             two_each([a, b]).with_context(|| format!("round {round}"))?;
         }
         for flow in flows {
-            ensure!(flow?.stop()?.code.is_none(), "no frames went");
+            flow?.stop()?;
         }
         bed.finish()
     }

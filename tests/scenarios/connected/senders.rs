@@ -10,7 +10,7 @@ use crate::order::{counter, set};
 use crate::transfer::transfer;
 use anyhow::{Context, Result, bail, ensure};
 use lab::bed::{Bed, Host};
-use lab::machine::Task;
+use lab::task::Task;
 use lab::{forge, scenario};
 use std::time::{Duration, Instant};
 
@@ -123,6 +123,7 @@ scenario! {
         b.wait_until(&gone, Duration::from_secs(30)).with_context(|| story(b))?;
         ensure!(queue_pairs(b)? == 1, "{}", story(b));
         // Those buffers are gone: with traffic, that is seen.
+        bed.heals(&["self_restarts"]);
         let anew = format!("ping -q -f -c 1000 {} >/dev/null; ethtool -S ib0 | grep -q ' restarts: 1'", a.ip4());
         b.wait_until(&anew, Duration::from_secs(90)).with_context(|| story(b))?;
         connect(a, b)?;
@@ -173,8 +174,7 @@ scenario! {
         let bed = bed.hosts(3).lifetime(Duration::from_secs(240)).up()?;
         let [a, b, c] = three(&bed)?;
         let forger = act(c, b, &NAMES, CROWD, "")?;
-        forger.wait_for("got", c.scaled(Duration::from_secs(90))).with_context(|| story(b))?;
-        let text = forger.stop()?.stdout;
+        let text = forger.wait(c.scaled(Duration::from_secs(90)))?.ok().with_context(|| story(b))?;
         let got = text.split_whitespace().nth(1).and_then(|word| word.parse::<u32>().ok());
         ensure!(got >= Some(8), "{text} {}", story(b));
         // They were full, and others made room.
@@ -223,7 +223,8 @@ scenario! {
         let frames = counter(b, "rc_rx_frames")? - before;
         ensure!(frames >= 28, "{frames} frames {}", story(b));
         ensure!(counter(b, "rc_replaced")? == 0 && counter(b, "rc_current")? == 3, "{}", story(b));
-        forger.wait_for("third 1", c.scaled(Duration::from_secs(20)))?;
+        let text = forger.wait(c.scaled(Duration::from_secs(20)))?.ok()?;
+        ensure!(text.contains("third 1"), "{text} {}", story(b));
         let gone = "ethtool -S ib0 | grep -q ' rc_replaced: 2'";
         b.wait_until(gone, Duration::from_secs(30)).with_context(|| story(b))?;
         ensure!(counter(b, "rc_current")? == 2, "{}", story(b));
@@ -245,6 +246,7 @@ scenario! {
         a.wait_until(&format!("{small} && ethtool -S ib0 | grep -q ' rc_stuck: [1-9]'"), Duration::from_secs(40))
             .with_context(|| format!("{}{}", story(a), story(b)))?;
         forger.stop()?;
+        bed.heals(&["self_restarts"]);
         let anew = "ethtool -S ib0 | grep -q ' restarts: 1'";
         b.wait_until(&format!("ping -q -c 1 -W 1 {}; {anew}", a.ip4()), Duration::from_secs(90))
             .with_context(|| story(b))?;
@@ -268,6 +270,7 @@ scenario! {
         b.wait_until(gone, Duration::from_secs(45)).with_context(|| story(b))?;
         forger.stop()?;
         ensure!(counter(b, "restarts")? == 0, "{}", story(b));
+        bed.heals(&["self_restarts"]);
         b.wait_until("ethtool -S ib0 | grep -q ' restarts: 1'", Duration::from_secs(90)).with_context(|| story(b))?;
         connect(a, b)?;
         passes(a, b)?;
@@ -285,13 +288,12 @@ scenario! {
         let (c, b) = bed.pair()?;
         let before = counter(b, "rc_rx_frames")?;
         let forger = act(c, b, &NAMES[..1], NUMBERS, "")?;
-        forger.wait_for("sent", c.scaled(Duration::from_secs(20))).with_context(|| story(b))?;
+        forger.wait(c.scaled(Duration::from_secs(20)))?.ok().with_context(|| story(b))?;
         let came = format!("[ $(ethtool -S ib0 | sed -n 's/^ *rc_rx_frames: //p') = {} ]", before + 6);
         b.wait_until(&came, Duration::from_secs(10)).with_context(|| story(b))?;
         let sources = table(b, &format!("{}/sources", directory(b, "ib0")?))?;
         let is_known = sources.iter().any(|row| row["gid"] == NAMES[0]);
         ensure!(!is_known && counter(b, "rx_seq_held")? == 0, "{sources:?} {}", story(b));
-        forger.stop()?;
         bed.finish()
     }
 }

@@ -288,8 +288,8 @@ scenario! {
         ]
         .map(|what| {
             let (name, text) = what.split_once(' ').unwrap_or_default();
-            a.spawn(&format!(
-                "sh -c 'while :; do echo {text} >/sys/class/net/ib0/{name}; cat /sys/class/net/ib0*/parent; done 2>/dev/null >&2'"
+            a.repeat(&format!(
+                "{{ echo {text} >/sys/class/net/ib0/{name}; cat /sys/class/net/ib0*/parent; }} 2>/dev/null >&2"
             ))
         });
         for _ in 0..30 {

@@ -5,6 +5,7 @@
 use super::fields::Fields;
 use super::{EXCLUSIVE, Port, hca, ipoib_up};
 use crate::interop::neighbour;
+use crate::multicast::reaches;
 use crate::streams::iperf3;
 use crate::transfer::transfer;
 use anyhow::{Context, Result, ensure};
@@ -12,7 +13,7 @@ use lab::bed::Host;
 use lab::scenario;
 use regex::Regex;
 use serde_json::Value;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 scenario! {
     /// `ib_ipoib` between two namespaces: ARP, neighbour discovery, multicast, all sizes of packets, and
@@ -135,9 +136,29 @@ scenario! {
     }
 }
 
-pub(super) const COUNTER: &str = include_str!("../../guest/hwsim/ipoib/counter.py");
+const COUNTER: &str = include_str!("../../guest/hwsim/ipoib/counter.py");
 
 pub(super) const SENDER: &str = include_str!("../../guest/hwsim/ipoib/sender.py");
+
+/// Has one host send to a group that others have joined: each gets what is sent after something has come, once.
+pub(super) fn send_to_group(from: &Host, to: &[Host]) -> Result<()> {
+    let tasks = to
+        .iter()
+        .map(|host| host.spawn_python(COUNTER, &[]))
+        .collect::<Result<Vec<_>>>()?;
+    let limit = from.scaled(Duration::from_secs(15));
+    for task in &tasks {
+        task.wait_for("joined", limit)?;
+    }
+    reaches(from, &tasks, || from.python(SENDER, &["W", "10"]))?;
+    from.python(SENDER, &["D", "200"])?.ok()?;
+    from.python(SENDER, &["E", "3"])?.ok()?;
+    for task in &tasks {
+        let text = task.wait(limit)?.ok()?;
+        ensure!(text.contains("received 200 200"), "{text}");
+    }
+    Ok(())
+}
 
 scenario! {
     /// On a switch, every host reaches every other. What is sent to a group comes to each of its members
@@ -154,32 +175,11 @@ scenario! {
         let [sender, members @ .., outsider] = &bed.hosts[..] else {
             anyhow::bail!("too few hosts");
         };
-        let tasks = members
-            .iter()
-            .map(|host| host.spawn_python(COUNTER, &[]))
-            .collect::<Result<Vec<_>>>()?;
-        let limit = sender.scaled(Duration::from_secs(15));
-        for task in &tasks {
-            task.wait_for("joined", limit)?;
-        }
-        // The SM has yet to lead the group to all of them.
-        for task in &tasks {
-            let begin = Instant::now();
-            while !task.peek()?.stdout.contains("warm") {
-                ensure!(begin.elapsed() < limit, "nothing comes to a member");
-                sender.python(SENDER, &["W", "10"])?.ok()?;
-            }
-        }
         let received = |host: &Host| -> Result<u64> {
             Ok(host.ok("cat /sys/class/net/ib0/statistics/rx_packets")?.trim().parse()?)
         };
         let before = received(outsider)?;
-        sender.python(SENDER, &["D", "200"])?.ok()?;
-        sender.python(SENDER, &["E", "3"])?.ok()?;
-        for task in &tasks {
-            let text = task.wait(limit)?.ok()?;
-            ensure!(text.contains("received 200 200"), "{text}");
-        }
+        send_to_group(sender, members)?;
         let strays = received(outsider)? - before;
         ensure!(strays < 100, "{strays} packets came to a host that is no member");
         manager.end()?;

@@ -5,7 +5,7 @@
 use super::Port;
 use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
-use lab::machine::Task;
+use lab::task::Task;
 use std::time::Duration;
 
 /// An opensm that runs. It lives as long as the machine unless it is ended.

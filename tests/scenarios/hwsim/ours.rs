@@ -20,6 +20,7 @@ mod place;
 mod properties;
 pub(crate) mod rdmacm;
 mod refused;
+mod segments;
 mod senders;
 mod settings;
 mod unsent;
@@ -280,7 +281,7 @@ scenario! {
         let (a, b) = bed.pair()?;
         a.ok(&format!("ping -q -c 3 -i 0.1 -W 10 {}", b.ip4()))?;
         let outside = a.outside();
-        outside.ok(&format!("cd {CONFIGFS}/twin && echo 300 >cables/slow/delay && echo packet >switches/s1/adaptive"))?;
+        outside.ok(&format!("cd {CONFIGFS}/twin && echo 100 >cables/slow/delay && echo packet >switches/s1/adaptive"))?;
         transfer(a, b, &b.ip4(), 4)?;
         let held = counter(b, "rx_seq_held")?;
         let (reordered, late) = (counter(b, "rx_seq_reordered")?, counter(b, "rx_seq_late")?);

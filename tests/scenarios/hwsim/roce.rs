@@ -30,7 +30,7 @@ pub(super) fn file(host: &Host, name_of_file: &str) -> String {
 }
 
 /// Writes to a file of the HCA of a host. A text of several lines, `\n` between them, is one write.
-pub(super) fn write(host: &Host, name_of_file: &str, text: &str) -> Result<()> {
+pub(crate) fn write(host: &Host, name_of_file: &str, text: &str) -> Result<()> {
     host.outside()
         .ok(&format!("printf '{text}' >{}", file(host, name_of_file)))?;
     Ok(())
@@ -71,7 +71,7 @@ pub(super) fn live(bed: &Bed) -> Result<()> {
 }
 
 /// Pulls the cable, or plugs it in.
-pub(super) fn plug(bed: &Bed, plugged: bool) -> Result<()> {
+pub(crate) fn plug(bed: &Bed, plugged: bool) -> Result<()> {
     let outside = bed.pair()?.0.outside();
     let plugged = u8::from(plugged);
     outside.ok(&format!("echo {plugged} >{}/cables/c1/plugged", fabric()))?;
@@ -99,7 +99,7 @@ pub(super) fn second_interface(host: &Host) -> Result<()> {
 }
 
 /// Two hosts with an `ib0` each. `set` may set what their HCAs are before they are switched on.
-pub(super) fn up(bed: &Bed, options: &str, set: impl FnOnce(&Bed) -> Result<()>) -> Result<()> {
+pub(crate) fn up(bed: &Bed, options: &str, set: impl FnOnce(&Bed) -> Result<()>) -> Result<()> {
     make(bed)?;
     set(bed)?;
     live(bed)?;
@@ -107,7 +107,7 @@ pub(super) fn up(bed: &Bed, options: &str, set: impl FnOnce(&Bed) -> Result<()>)
 }
 
 /// Waits until a ping passes.
-pub(super) fn ping(from: &Host, to: &Host) -> Result<()> {
+pub(crate) fn ping(from: &Host, to: &Host) -> Result<()> {
     from.wait_until(
         &format!("ping -q -c 1 -W 1 {}", to.ip4()),
         Duration::from_secs(30),
@@ -135,7 +135,7 @@ scenario! {
 }
 
 /// Waits until the `ib0` of a host has a carrier, or has none.
-pub(super) fn carrier(host: &Host, carrier: bool) -> Result<()> {
+pub(crate) fn carrier(host: &Host, carrier: bool) -> Result<()> {
     let not = if carrier { "" } else { "! " };
     host.wait_until(
         &format!("{not}ip -o link show ib0 | grep -q LOWER_UP"),

@@ -38,6 +38,7 @@ scenario! {
             host.ok("sysctl -qw net.ipv6.conf.ib0.disable_ipv6=1 net.ipv4.neigh.ib0.base_reachable_time_ms=86400000")?;
         }
         a.ok("echo 1000000 >/sys/class/net/ib0/queues/tx-0/byte_queue_limits/limit_min")?;
+        bed.heals(&["tx_drop_post_failed", "self_restarts"]);
         let refused = || counter(a, "tx_drop_post_failed");
         // Behind a restart the stack has more to send, which would come in front of the first chain.
         for (first, more) in [(1, 0), (17, 0), (4, 1), (16, 1), (1, 0)] {
@@ -56,7 +57,6 @@ scenario! {
             let restarted = counter(a, "restarts")? - restarts;
             ensure!(restarted == more, "from {first}: {restarted} restarts, {}", story(a));
         }
-        ensure!(counter(a, "tx_timeouts")? == 0, "{}", story(a));
         bed.finish()
     }
 }

@@ -146,8 +146,7 @@ scenario! {
             a.ok(&format!("ping -q -c 5 -i 0.2 -W 5 -s {size} {}", b.ip4()))?;
             b.ok(&format!("ping -q -c 5 -i 0.2 -W 5 -s {size} {}", a.ip4()))?;
         }
-        let came = large_datagrams(a, b)?;
-        ensure!(came >= 45, "{came} of 50");
+        large_datagrams(a, b)?;
         ensure!(counter(a, "rc_tx_frames")? == before && counter(a, "tx_too_big")? > 0,
             "{}", story(a));
         bed.finish()

@@ -8,8 +8,8 @@ use crate::random::Random;
 use crate::transfer::transfer;
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Builder, Host};
-use lab::machine::Task;
 use lab::scenario;
+use lab::task::Task;
 use std::time::Duration;
 
 const SEED: u64 = 19;
@@ -504,6 +504,9 @@ fn plug_again(host: &Host) -> Result<()> {
 /// Gives the hosts of a bed one shape after the other.
 fn all_are_well(bed: Builder, shapes: &[(usize, &Shape)]) -> Result<()> {
     let bed = bed.up()?;
+    if !bed.hosts[0].is_infiniband() {
+        bed.loses_ethernet();
+    }
     let place = Place::new(&bed)?;
     for (number, shape) in shapes {
         place

@@ -4,20 +4,26 @@
 
 use crate::accounts::{self, Counters};
 use crate::debian::Root;
+use crate::hollow::Sites;
 use crate::initramfs;
 use crate::layout::Layout;
-use crate::machine::{Kernel, Lane, Machine, Output, Port, Spec, Task};
+use crate::machine::{Kernel, Lane, Machine, Output, Port, Spec};
 use crate::module::MODULES;
 use crate::slots::{self, Slots};
 use crate::stage::Stage;
+use crate::task::{Task, repeated};
 use anyhow::{Context, Result, ensure};
 use lab_wire::Command;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::panic::Location;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Ethernet MTU of the hosts' links: room for an IB MTU of 4096 and rxe's headers.
 pub const LINK_MTU: u32 = 4400;
+
+/// How long frames that are under way may take to arrive when a scenario has ended.
+const SETTLE: Duration = Duration::from_secs(10);
 
 /// Words that spare Debian's kernel work in an emulated machine: they halve the instructions of its boot.
 const TRIMMED: [&str; 3] = ["nokaslr", "cryptomgr.notests", "no_timer_check"];
@@ -41,6 +47,7 @@ pub struct Builder {
     leaks: bool,
     lifetime: Duration,
     debian: Vec<Root>,
+    sites: Sites,
 }
 
 impl Builder {
@@ -64,6 +71,7 @@ impl Builder {
             leaks: false,
             lifetime: Duration::from_secs(240),
             debian: Vec::new(),
+            sites: Sites::default(),
         }
     }
 
@@ -161,6 +169,12 @@ impl Builder {
     pub fn debian(mut self, roots: &[&Root]) -> Builder {
         self.debian = roots.iter().map(|r| (*r).clone()).collect();
         self.hosts = u8::try_from(roots.len()).unwrap_or(u8::MAX);
+        self
+    }
+
+    /// Where sites are noted at which its hosts start programs in the background.
+    pub(crate) fn sites(mut self, sites: Sites) -> Builder {
+        self.sites = sites;
         self
     }
 
@@ -286,6 +300,14 @@ impl Builder {
             if self.kernel == Kernel::Debug && !self.has_kmemleak() {
                 spec.append.push("kmemleak=off".to_owned());
             }
+            if self.kernel.is_checked() {
+                // The counters of deleted interfaces are logged at KERN_DEBUG.
+                spec.append.push("loglevel=8".to_owned());
+            }
+            // The change that make mutants has this run try.
+            if let Ok(change) = std::env::var("LAB_MUTANT") {
+                spec.append.push(format!("ipoib_rs.mutant={change}"));
+            }
             if self.kernel == Kernel::Stock {
                 spec.append.extend(TRIMMED.map(str::to_owned));
             }
@@ -305,6 +327,7 @@ impl Builder {
                 number: n + 1,
                 infiniband: self.infiniband,
                 slowness: self.slowness(),
+                sites: self.sites.clone(),
             })
             .collect();
         let bed = Bed {
@@ -312,6 +335,7 @@ impl Builder {
             machines,
             builder: self,
             refusals: OnceLock::new(),
+            healing: Mutex::default(),
             _slots: slots,
             _dir: dir,
         };
@@ -354,6 +378,16 @@ fn debian(layout: &Layout, root: &Root, spec: &mut Spec) -> Result<()> {
     Ok(())
 }
 
+/// Counters that may tell that the driver has healed itself.
+#[derive(Default)]
+struct Healing {
+    /// Those that have to.
+    wanted: Vec<&'static str>,
+    allowed: Vec<&'static str>,
+    /// The connection manager's queue pair may be in error.
+    gsi: bool,
+}
+
 /// Hosts that run. Dropping it kills them; [`Bed::finish`] ends them and judges their logs.
 pub struct Bed {
     /// The hosts, all on one Ethernet.
@@ -362,6 +396,7 @@ pub struct Bed {
     builder: Builder,
     /// Why a subnet manager may refuse a request to leave a group.
     refusals: OnceLock<&'static str>,
+    healing: Mutex<Healing>,
     _slots: Slots,
     // After the machines: they hold sockets in it.
     _dir: tempfile::TempDir,
@@ -437,57 +472,72 @@ impl Bed {
         }
     }
 
-    /// Kernel reports that match `pattern` do not fail the scenario.
-    pub fn expect(&self, pattern: &str) -> Result<()> {
-        self.machines
-            .iter()
-            .try_for_each(|m| m.console().expect(pattern))
+    /// The driver is to heal itself, as these of [`accounts::HEALED`] count: each on one interface at least.
+    pub fn heals(&self, counters: &[&'static str]) {
+        self.healing().wanted.extend(counters);
     }
 
-    /// Runs a command for each interface of the driver, as [`accounts::each`].
-    fn each(&self, machine: &Machine, command: &str) -> Result<String> {
-        let command = Command {
-            argv: vec!["sh".into(), "-c".into(), accounts::each(command)],
-            ..Command::default()
-        };
-        let limit = Duration::from_secs(30) * self.builder.slowness();
-        machine.run(command, limit)?.ok()
+    /// The driver may have to heal itself, as these of [`accounts::HEALED`] count, for this reason.
+    pub fn may_heal(&self, counters: &[&'static str], _reason: &'static str) {
+        self.healing().allowed.extend(counters);
+    }
+
+    /// The queue pair of the connection manager may be left in error, for this reason: then there are no connections.
+    pub fn may_lose_gsi(&self, _reason: &'static str) {
+        self.healing().gsi = true;
+    }
+
+    /// The Ethernet below soft-RoCE goes down or loses addresses. Soft-RoCE ends the queue pair of a packet that the network
+    /// stack refuses: an interface may restart for that, and the connection manager lose its own.
+    pub fn loses_ethernet(&self) {
+        let reason = "soft-RoCE ends the queue pair of a packet without a route";
+        self.may_heal(&["self_restarts"], reason);
+        self.may_lose_gsi(reason);
+    }
+
+    fn healing(&self) -> MutexGuard<'_, Healing> {
+        self.healing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counters of all interfaces of the driver.
-    pub fn counters(&self) -> Result<Vec<(String, Counters)>> {
+    fn counters(&self) -> Result<Vec<(String, Counters)>> {
         let mut all = Vec::new();
         for machine in &self.machines {
-            all.extend(accounts::parse(&self.each(machine, accounts::READ)?)?);
+            let command = Command {
+                argv: ["sh", "-c", accounts::READ].map(str::to_owned).into(),
+                ..Command::default()
+            };
+            let limit = Duration::from_secs(30) * self.builder.slowness();
+            let text = machine.run(command, limit)?.ok()?;
+            all.extend(accounts::parse(&text, self.healing().gsi)?);
         }
         Ok(all)
     }
 
-    /// Fails unless the counters of each interface add up (`Documentation/accounts.rst`). While frames are on their way
-    /// they may not; so interfaces that have not settled soon are taken down.
-    pub fn accounts(&self) -> Result<()> {
-        const READINGS: u32 = 20;
-        let mut wrong = String::new();
-        for reading in 0..2 * READINGS {
-            wrong.clear();
-            for (name, counters) in self.counters()? {
-                let differences = accounts::differences(&counters)?;
-                if !differences.is_empty() {
-                    let all: Vec<_> = counters.iter().filter(|(_, n)| **n > 0).collect();
-                    wrong += &format!("{name}: {}\n{all:?}\n", differences.join("\n"));
-                }
-            }
-            if wrong.is_empty() {
-                return Ok(());
-            }
-            if reading == READINGS {
-                for machine in &self.machines {
-                    self.each(machine, "ip link set $name down")?;
-                }
+    /// Fails unless the counters of each interface add up (`Documentation/accounts.rst`), and no frame is under way. Frames
+    /// that move have time to arrive. Returns the counters.
+    pub fn accounts(&self) -> Result<Vec<(String, Counters)>> {
+        let deadline = Instant::now() + SETTLE * self.builder.slowness();
+        loop {
+            let result = self.counters().and_then(add_up);
+            if result.is_ok() || Instant::now() > deadline {
+                return result;
             }
             std::thread::sleep(Duration::from_millis(100));
         }
-        anyhow::bail!("the counters do not add up: {wrong}")
+    }
+
+    /// Fails if the counters of deleted interfaces do not add up, or those of any tell that the driver has healed itself
+    /// and the scenario does not. Base kernels' drivers say nothing of deleted interfaces.
+    fn nothing_healed(&self, mut all: Vec<(String, Counters)>) -> Result<()> {
+        for machine in &self.machines {
+            let deleted = accounts::last_words(&machine.console().lines())?;
+            all.extend(add_up(deleted)?);
+        }
+        let healing = self.healing();
+        let told = accounts::healed(&all, &healing.wanted, &healing.allowed)?;
+        ensure!(told.is_empty(), "the driver has healed itself:\n{told}");
+        Ok(())
     }
 
     /// A subnet manager may refuse a request to leave a group, for this reason.
@@ -516,10 +566,10 @@ impl Bed {
         Ok(())
     }
 
-    /// Switches everything off; fails if any kernel had something to report, the driver has lost a frame, or a subnet manager
-    /// has refused a request to leave a group.
+    /// Switches everything off; fails if any kernel had something to report, the driver has lost a frame or healed itself,
+    /// or a subnet manager has refused a request to leave a group.
     pub fn finish(self) -> Result<()> {
-        self.accounts()?;
+        let counters = self.accounts()?;
         self.refused_leaves()?;
         for machine in &self.machines {
             if self.builder.has_kmemleak() {
@@ -527,8 +577,22 @@ impl Bed {
             }
             machine.finish()?;
         }
-        Ok(())
+        self.nothing_healed(counters)
     }
+}
+
+/// Returns the counters of interfaces if they add up.
+fn add_up(all: Vec<(String, Counters)>) -> Result<Vec<(String, Counters)>> {
+    let mut wrong = String::new();
+    for (name, counters) in &all {
+        let differences = accounts::differences(counters)?;
+        if !differences.is_empty() {
+            let all: Vec<_> = counters.iter().filter(|(_, n)| **n > 0).collect();
+            wrong += &format!("{name}: {}\n{all:?}\n", differences.join("\n"));
+        }
+    }
+    ensure!(wrong.is_empty(), "the counters do not add up: {wrong}");
+    Ok(all)
 }
 
 /// Fails if the kernel knows of memory that leaked.
@@ -580,6 +644,7 @@ pub struct Host {
     number: u8,
     infiniband: bool,
     slowness: u32,
+    sites: Sites,
 }
 
 /// Impairments of the frames that a host sends. Percentages are 0…100.
@@ -717,6 +782,16 @@ impl Host {
         }
     }
 
+    /// Runs `f`, during which the host's kernel is to make reports, as [`Machine::expecting`] has it.
+    pub fn expecting<T>(&self, patterns: &[&str], f: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.machine.expecting(patterns, f)
+    }
+
+    /// Runs `f`, during which the host's kernel may make reports, as [`Machine::tolerating`] has it.
+    pub fn tolerating<T>(&self, pattern: &str, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.machine.tolerating(pattern, f)
+    }
+
     /// Runs a shell command; 30 seconds at most on the base kernel of the uml lane.
     pub fn run(&self, script: &str) -> Result<Output> {
         self.run_for(script, Duration::from_secs(30))
@@ -750,10 +825,25 @@ impl Host {
         Ok(())
     }
 
-    /// Starts a command in the background.
+    /// Starts a shell script in the background.
+    #[track_caller]
     pub fn spawn(&self, script: &str) -> Result<Task> {
-        self.machine
-            .spawn(self.command(&format!("exec {script}"), &[]))
+        self.start(self.command(script, &[]))
+    }
+
+    /// Starts a command in the background, or `true` in its place at the site that `make test HOLLOW=1` tries.
+    #[track_caller]
+    fn start(&self, mut command: Command) -> Result<Task> {
+        if self.sites.note(Location::caller()) {
+            command.argv = vec!["true".to_owned()];
+        }
+        self.machine.spawn(command)
+    }
+
+    /// Runs a shell script in the background, again and again until it is stopped, once at least.
+    #[track_caller]
+    pub fn repeat(&self, script: &str) -> Result<Task> {
+        self.spawn(&repeated(script))
     }
 
     /// Runs a Python program.
@@ -767,12 +857,13 @@ impl Host {
     }
 
     /// Starts a Python program in the background.
+    #[track_caller]
     pub fn spawn_python(&self, program: &str, arguments: &[&str]) -> Result<Task> {
         let mut command = self.python_command(program);
         command
             .argv
             .extend(arguments.iter().map(|a| (*a).to_owned()));
-        self.machine.spawn(command)
+        self.start(command)
     }
 
     fn python_command(&self, program: &str) -> Command {

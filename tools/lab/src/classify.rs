@@ -96,6 +96,28 @@ const RULES: &[(&str, Kind)] = &[
         kind("sysfs duplicate", false),
     ),
     (
+        r"^[^:]+: NETDEV WATCHDOG: ",
+        kind("transmit timeout", false),
+    ),
+    (
+        r"^\w+\(\) stalled pool shutdown: ",
+        kind("page pool leak", false),
+    ),
+    (
+        r"^\*\* \d+ printk messages dropped \*\*",
+        kind("lost lines", false),
+    ),
+    (r"^NOHZ tick-stop error: ", kind("softirq pending", false)),
+    // This tree's own: what is left to a device that does not let go of it.
+    (
+        r": (send|receive) ring does not drain: |: queue pair does not reset: |: connection does not end: ",
+        kind("queue left", false),
+    ),
+    (
+        r"^ipoib_rdma: .* (not destroyed|not detached from its group): |^ipoib_rdma: \d+ frames left to queue pairs ",
+        kind("object left", false),
+    ),
+    (
         r"^scheduling while atomic|^BUG: scheduling while atomic|^BUG: sleeping function",
         kind("atomic sleep", false),
     ),
@@ -285,6 +307,48 @@ mod tests {
             (
                 "[    2.0] sysfs: cannot create duplicate filename '/devices/virtual/net/ib0'",
                 "sysfs duplicate",
+            ),
+            (
+                "[   15.0] veth eth0: NETDEV WATCHDOG: CPU: 0: transmit queue 0 timed out 5040 ms",
+                "transmit timeout",
+            ),
+            (
+                "[   15.0] ib0 (unregistering): NETDEV WATCHDOG: CPU: 1: transmit queue 0 timed out 5040 ms",
+                "transmit timeout",
+            ),
+            (
+                "[   75.0] page_pool_release_retry() stalled pool shutdown: id 7, 3 inflight 60 sec",
+                "page pool leak",
+            ),
+            ("** 17 printk messages dropped **", "lost lines"),
+            (
+                "[    8.0] NOHZ tick-stop error: local softirq work is pending, handler #08!!!",
+                "softirq pending",
+            ),
+            (
+                "[    8.0] ipoib_rs hca ib0: send ring does not drain: EBUSY",
+                "queue left",
+            ),
+            (
+                "[    8.0] ib0: receive ring does not drain: ETIMEDOUT",
+                "queue left",
+            ),
+            (
+                "[    8.0] ib0: queue pair does not reset: Ok(Error)",
+                "queue left",
+            ),
+            ("[    8.0] ib0: connection does not end: EIO", "queue left"),
+            (
+                "[    8.0] ipoib_rdma: completion queue not destroyed: -16",
+                "object left",
+            ),
+            (
+                "[    8.0] ipoib_rdma: queue pair not detached from its group: -16",
+                "object left",
+            ),
+            (
+                "[    8.0] ipoib_rdma: 3 frames left to queue pairs that do not end",
+                "object left",
             ),
         ] {
             assert_eq!(name(line), Some(want), "{line}");

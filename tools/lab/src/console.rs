@@ -3,7 +3,7 @@
 //! A machine's console: kept in a file, read along as it is written, judged line by line.
 
 use crate::classify::{Report, classify};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use regex::Regex;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,14 +15,32 @@ use std::time::{Duration, Instant};
 /// Lines shown before and after the one that a report begins with.
 const BEFORE: usize = 4;
 const AFTER: usize = 45;
-/// An expected pattern may stand this many lines below a report's first.
+/// First line of a report that is named a few lines later.
+const CUT: &str = "------------[ cut here ]------------";
+/// Most lines between [`CUT`] and the line that names the report.
 const SAME_REPORT: usize = 16;
+
+/// Reports that are wanted.
+struct Expected {
+    /// Patterns of their head lines.
+    patterns: Vec<Regex>,
+    /// The lines among which they come. Without an end, those to come.
+    from: usize,
+    to: Option<usize>,
+}
+
+impl Expected {
+    /// Returns true if `at` is among its lines.
+    fn spans(&self, at: usize) -> bool {
+        at >= self.from && self.to.is_none_or(|to| at < to)
+    }
+}
 
 #[derive(Default)]
 struct State {
     lines: Vec<String>,
     reports: Vec<(usize, Report)>,
-    expected: Vec<Regex>,
+    expected: Vec<Expected>,
     closed: bool,
 }
 
@@ -50,12 +68,7 @@ impl Console {
                 let _ = file.write_all(&bytes);
                 let line = String::from_utf8_lossy(&bytes).trim_end().to_owned();
                 bytes.clear();
-                let mut state = lock(&state);
-                if let Some(report) = classify(&line) {
-                    let at = state.lines.len();
-                    state.reports.push((at, report));
-                }
-                state.lines.push(line);
+                lock(&state).take(line);
             }
             lock(&state).closed = true;
         });
@@ -68,11 +81,59 @@ impl Console {
         &self.path
     }
 
-    /// Reports whose text matches `pattern` are wanted and do not fail the scenario.
-    pub fn expect(&self, pattern: &str) -> Result<()> {
-        let pattern = Regex::new(pattern).context("pattern of an expected report")?;
-        lock(&self.state).expected.push(pattern);
+    /// From line `from` on, reports whose head lines match one of `patterns` are wanted. Returns a number for
+    /// [`Console::expected`].
+    pub(crate) fn expect(&self, patterns: Vec<Regex>, from: usize) -> usize {
+        let mut state = lock(&self.state);
+        state.expected.push(Expected {
+            patterns,
+            from,
+            to: None,
+        });
+        state.expected.len() - 1
+    }
+
+    /// From line `to` on, these reports are wanted no more. Fails unless each pattern has matched one.
+    pub(crate) fn expected(&self, number: usize, to: usize) -> Result<()> {
+        self.over(number, to);
+        let state = lock(&self.state);
+        let expected = &state.expected[number];
+        for pattern in &expected.patterns {
+            let came = state
+                .reports
+                .iter()
+                .any(|(at, r)| expected.spans(*at) && pattern.is_match(&r.line));
+            ensure!(
+                came,
+                "the kernel did not report {pattern}: {}",
+                self.path.display()
+            );
+        }
         Ok(())
+    }
+
+    /// From line `to` on, these reports are wanted no more.
+    pub(crate) fn over(&self, number: usize, to: usize) {
+        lock(&self.state).expected[number].to = Some(to);
+    }
+
+    /// Waits for a line that ends in `text`; its number.
+    pub(crate) fn number_of(&self, text: &str, limit: Duration) -> Result<usize> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let state = lock(&self.state);
+            let found = state.lines.iter().rposition(|line| line.ends_with(text));
+            let closed = state.closed;
+            drop(state);
+            if let Some(number) = found {
+                return Ok(number);
+            }
+            ensure!(
+                !closed && Instant::now() < deadline,
+                "{text:?} is not in the log"
+            );
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// All lines up to now.
@@ -139,12 +200,35 @@ impl Console {
 }
 
 impl State {
-    fn unexpected(&self) -> impl Iterator<Item = &(usize, Report)> {
-        self.reports.iter().filter(|(at, _)| {
-            let end = (at + SAME_REPORT).min(self.lines.len());
-            !self.lines[*at..end]
+    /// Takes a line, and judges it.
+    fn take(&mut self, line: String) {
+        if let Some(report) = classify(&line) {
+            let at = self.lines.len();
+            let names = ["WARNING: ", "kernel BUG at "];
+            // A WARN() with a text of its own may have that reported, too.
+            let cut = names
                 .iter()
-                .any(|line| self.expected.iter().any(|p| p.is_match(line)))
+                .any(|name| report.line.starts_with(name))
+                .then(|| {
+                    let near = self.reports.iter_mut().rev().take(3);
+                    near.filter(|(cut, _)| at - cut < SAME_REPORT)
+                        .find(|(_, report)| report.line == CUT)
+                });
+            match cut.flatten() {
+                Some((_, unnamed)) => *unnamed = report,
+                None => self.reports.push((at, report)),
+            }
+        }
+        self.lines.push(line);
+    }
+
+    fn unexpected(&self) -> impl Iterator<Item = &(usize, Report)> {
+        self.reports.iter().filter(|(at, report)| {
+            !self
+                .expected
+                .iter()
+                .filter(|expected| expected.spans(*at))
+                .any(|expected| expected.patterns.iter().any(|p| p.is_match(&report.line)))
         })
     }
 
@@ -192,11 +276,66 @@ mod tests {
         assert!(console.fatal().is_none());
     }
 
+    fn pattern(text: &str) -> Vec<Regex> {
+        vec![Regex::new(text).expect("a pattern")]
+    }
+
+    /// An expected report passes where it is expected, and nowhere else.
     #[test]
     fn an_expected_report_passes() {
         let (console, _dir) = console(LOG);
-        console.expect("free_netdev").expect("a pattern");
+        let number = console.expect(pattern("^WARNING: .* at free_netdev"), 1);
         console.verdict().expect("expected");
+        console.expected(number, 3).expect("it came");
+        console.verdict().expect("expected");
+        console.expected(number, 1).expect_err("it came later");
+        console.verdict().expect_err("it came later");
+        let number = console.expect(pattern("^WARNING: .* at free_netdev"), 2);
+        console.expected(number, 4).expect_err("it came before");
+        console.verdict().expect_err("it came before");
+    }
+
+    /// A report is what its head line says, whatever stands below, or above.
+    #[test]
+    fn the_head_line_tells() {
+        for other in ["cut here", "quiet again", "at another_function"] {
+            let (console, _dir) = console(LOG);
+            let number = console.expect(pattern(other), 0);
+            console.verdict().expect_err(other);
+            console.expected(number, 4).expect_err(other);
+        }
+    }
+
+    #[test]
+    fn each_report_has_one_head() {
+        let (console, _dir) = console(
+            "[ 1.0] ------------[ cut here ]------------\n\
+             [ 1.0] refcount_t: underflow; use-after-free.\n\
+             [ 1.0] WARNING: lib/refcount.c:28 at refcount_warn_saturate+0x1/0x2\n\
+             [ 1.1] WARNING: suspicious RCU usage\n\
+             [ 1.2] ------------[ cut here ]------------\n",
+        );
+        let heads: Vec<(usize, String)> = lock(&console.state)
+            .reports
+            .iter()
+            .map(|(at, r)| (*at, r.line.chars().take(12).collect()))
+            .collect();
+        let want = [
+            (0, "WARNING: lib"),
+            (1, "refcount_t: "),
+            (3, "WARNING: sus"),
+            (4, "------------"),
+        ];
+        assert_eq!(heads, want.map(|(at, line)| (at, line.to_owned())));
+    }
+
+    #[test]
+    fn lines_have_numbers() {
+        let (console, _dir) = console(LOG);
+        assert_eq!(console.number_of("again", Duration::ZERO).ok(), Some(3));
+        console
+            .number_of("quiet", Duration::ZERO)
+            .expect_err("no such line");
     }
 
     #[test]

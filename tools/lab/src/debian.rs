@@ -34,14 +34,16 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 /// The lab's Debian.
 const SUITE: &str = "trixie";
-/// Packages of every guest: systemd, its device manager, and the commands that scenarios run.
+/// Packages of every guest: systemd, its device manager, and the commands that scenarios and the lab run.
 const PACKAGES: &[&str] = &[
+    "ethtool",
     "initramfs-tools",
     "iproute2",
     "iputils-ping",
@@ -180,6 +182,7 @@ impl Root {
         Ok(Output {
             what: script.to_owned(),
             code: output.status.code(),
+            signal: output.status.signal(),
             timed_out: false,
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),

@@ -3,8 +3,8 @@
 //! RDMA on a bed: soft-RoCE on every host's Ethernet, or a simulated InfiniBand fabric, and `ib0` on top.
 
 use crate::bed::{Bed, Host};
-use anyhow::{Context, Result, bail};
-use std::time::{Duration, Instant};
+use anyhow::{Context, Result};
+use std::time::Duration;
 
 /// Broadcast groups have the MTU that soft-RoCE's ports have.
 const PARTITIONS: &str =
@@ -103,21 +103,6 @@ impl Host {
         ))
         .context("opensm")?;
         Ok(())
-    }
-
-    /// Waits until a shell condition holds.
-    pub fn wait_until(&self, condition: &str, limit: Duration) -> Result<()> {
-        let deadline = Instant::now() + self.scaled(limit);
-        loop {
-            let last = self.run(condition)?;
-            if last.success() {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                bail!("never came true: {}", last.describe());
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
     }
 }
 

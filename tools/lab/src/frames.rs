@@ -37,9 +37,11 @@ pub fn check(module: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Unit tests run alone on a stack.
+/// Unit tests run alone on a stack. Their modules are `tests` and `live`.
 fn is_test(name: &str) -> bool {
-    name.contains("kunit") || name.contains("5tests")
+    ["kunit", "5tests", "4live"]
+        .iter()
+        .any(|part| name.contains(part))
 }
 
 /// The functions of a disassembly, with what each takes for its variables.

@@ -4,6 +4,7 @@
 //! order in which they load, and the program `lab-initramfs`, which is not linked to any library.
 
 use crate::layout::{Layout, read};
+use crate::step::replace;
 use crate::step::{Job, lock};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::HashMap;
@@ -143,16 +144,6 @@ fn order(dependencies: &str, builtin: &str, wanted: &[&str]) -> Result<Vec<Strin
         }
     }
     Ok(files)
-}
-
-/// Writes a file under a temporary name first: a machine of another run may read it right now.
-fn replace(path: &Path, content: &[u8]) -> Result<()> {
-    if fs::read(path).is_ok_and(|old| old == content) {
-        return Ok(());
-    }
-    let temporary = path.with_extension("tmp");
-    fs::write(&temporary, content).with_context(|| temporary.display().to_string())?;
-    fs::rename(&temporary, path).with_context(|| path.display().to_string())
 }
 
 /// A cpio archive of the kind that the kernel reads ("newc").

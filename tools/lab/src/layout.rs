@@ -8,6 +8,7 @@
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The lab's directories.
 #[derive(Debug, Clone)]
@@ -30,16 +31,17 @@ impl Layout {
                 )
             })
         };
-        let checkout = var("LAB_CHECKOUT")?;
-        let cache = var("LAB_CACHE")?;
-        let own = cache
-            .join("checkouts")
-            .join(digest(&[checkout.as_os_str().as_encoded_bytes()]));
-        Ok(Layout {
-            checkout,
-            cache,
-            own,
-        })
+        Ok(Layout::with(&var("LAB_CHECKOUT")?, &var("LAB_CACHE")?))
+    }
+
+    /// The layout of a checkout that uses a cache.
+    pub(crate) fn with(checkout: &Path, cache: &Path) -> Layout {
+        let own = digest(&[checkout.as_os_str().as_encoded_bytes()]);
+        Layout {
+            checkout: checkout.to_owned(),
+            cache: cache.to_owned(),
+            own: cache.join("checkouts").join(own),
+        }
     }
 
     /// Logs of the shared steps.
@@ -104,6 +106,37 @@ impl Layout {
 
 fn writable(dir: &Path) -> bool {
     nix::unistd::access(dir, nix::unistd::AccessFlags::W_OK).is_ok()
+}
+
+/// Files of a checkout that git tracks or would track, by their paths below it.
+pub(crate) fn tracked(checkout: &Path) -> Result<Vec<PathBuf>> {
+    let output = Command::new("git")
+        // The checkout may belong to the user who called sudo.
+        .args([
+            "-c",
+            "safe.directory=*",
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ])
+        .current_dir(checkout)
+        .output()
+        .context("git")?;
+    if !output.status.success() {
+        anyhow::bail!("git ls-files: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let text = String::from_utf8(output.stdout).context("a file name is not UTF-8")?;
+    let mut files: Vec<PathBuf> = text
+        .split('\0')
+        .filter(|s| !s.is_empty())
+        .map(PathBuf::from)
+        // A deleted file is tracked until the deletion is committed.
+        .filter(|f| checkout.join(f).is_file())
+        .collect();
+    files.dedup();
+    Ok(files)
 }
 
 /// A short name for content: the first 12 hex digits of its SHA-256.

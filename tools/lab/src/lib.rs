@@ -4,7 +4,7 @@
 //!
 //! A [`machine::Machine`] is one booted kernel. A [`bed::Bed`] is a set of [`bed::Host`]s on a
 //! wire, whatever machines they are: virtual machines of their own in the qemu lane, network
-//! namespaces of one kernel in the uml lane. Scenarios are ordinary Rust tests on a bed.
+//! namespaces of one kernel in the uml lane. Scenarios are functions on a bed.
 
 mod accel;
 pub mod accounts;
@@ -19,16 +19,21 @@ pub mod debian;
 pub mod fabric;
 pub mod forge;
 pub mod frames;
+mod hollow;
 pub mod initramfs;
 mod iproute;
+mod kept;
 pub mod kernel;
 pub mod kunit;
 pub mod layers;
 pub mod layout;
+mod limit;
 pub mod machine;
 pub mod misuse;
 pub mod module;
 pub mod modules;
+mod mutants;
+pub mod packets;
 mod progress;
 mod qemu;
 pub mod requests;
@@ -40,4 +45,9 @@ pub mod stage;
 pub mod step;
 pub mod stock;
 pub mod tally;
+pub mod task;
 mod uml;
+mod until;
+
+#[doc(hidden)]
+pub use inventory;

@@ -4,11 +4,14 @@
 
 use crate::agent::{Agent, REPLY_GRACE};
 use crate::console::Console;
+use crate::task::{Task, counts};
 use crate::{qemu, uml};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use lab_wire::{Answer, Ask, Command};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use regex::Regex;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -17,7 +20,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How a guest's kernel runs.
@@ -45,6 +49,12 @@ pub enum Kernel {
 }
 
 impl Kernel {
+    /// Returns true if it makes allocations fail where it is told to.
+    #[must_use]
+    pub fn injects_faults(self) -> bool {
+        matches!(self, Kernel::Debug | Kernel::Lockdep)
+    }
+
     /// Returns true if it has checkers, which make everything slower.
     #[must_use]
     pub fn is_checked(self) -> bool {
@@ -181,8 +191,10 @@ impl Spec {
 pub struct Output {
     /// The command, for messages.
     pub what: String,
-    /// Exit code; none when a signal or the time limit ended it.
+    /// Exit code; none when a signal or the time limit ended it, or while it runs.
     pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
     /// It ran into its time limit.
     pub timed_out: bool,
     /// Standard output.
@@ -192,13 +204,13 @@ pub struct Output {
 }
 
 impl Output {
-    fn new(what: String, answer: Answer) -> Result<Output> {
+    pub(crate) fn new(what: String, answer: Answer) -> Result<Output> {
         let Answer::Exited {
             code,
+            signal,
             timed_out,
             stdout,
             stderr,
-            ..
         } = answer
         else {
             bail!("{what}: unexpected answer {answer:?}");
@@ -206,6 +218,7 @@ impl Output {
         Ok(Output {
             what,
             code,
+            signal,
             timed_out,
             stdout: String::from_utf8_lossy(&stdout).into_owned(),
             stderr: String::from_utf8_lossy(&stderr).into_owned(),
@@ -216,6 +229,12 @@ impl Output {
     #[must_use]
     pub fn success(&self) -> bool {
         self.code == Some(0)
+    }
+
+    /// It has not ended yet.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.code.is_none() && self.signal.is_none()
     }
 
     /// Standard output if the command succeeded, else an error that tells all.
@@ -237,10 +256,11 @@ impl Output {
     /// All there is to tell.
     #[must_use]
     pub fn describe(&self) -> String {
-        let end = match (self.timed_out, self.code) {
-            (true, _) => "ran into its time limit".to_owned(),
-            (_, Some(c)) => format!("exit code {c}"),
-            (_, None) => "killed or running".to_owned(),
+        let end = match (self.timed_out, self.code, self.signal) {
+            (true, _, _) => "ran into its time limit".to_owned(),
+            (_, Some(code), _) => format!("exit code {code}"),
+            (_, _, Some(signal)) => format!("killed by signal {signal}"),
+            _ => "running".to_owned(),
         };
         format!("`{}`: {end}\n{}{}", self.what, self.stdout, self.stderr)
     }
@@ -252,6 +272,8 @@ pub struct Machine {
     process: Mutex<Child>,
     agent: Agent,
     console: Console,
+    /// Background commands that nobody has seen the end of.
+    tasks: Mutex<BTreeMap<u64, String>>,
 }
 
 impl Machine {
@@ -289,6 +311,7 @@ impl Machine {
             process: Mutex::new(guard.release()?),
             agent,
             console,
+            tasks: Mutex::default(),
         }))
     }
 
@@ -325,18 +348,42 @@ impl Machine {
     /// Starts a command in the background.
     pub fn spawn(self: &Arc<Self>, command: Command) -> Result<Task> {
         let what = command.argv.join(" ");
+        let counts = counts(&what) || counts(&String::from_utf8_lossy(&command.stdin));
         match self
             .agent
             .ask(Ask::Spawn(command), REPLY_GRACE)
             .with_context(|| what.clone())?
         {
-            Answer::Started { task } => Ok(Task {
-                machine: Arc::clone(self),
-                id: task,
-                what,
-            }),
+            Answer::Started { task } => {
+                self.tasks().insert(task, what.clone());
+                Ok(Task::new(Arc::clone(self), task, what, counts))
+            }
             answer => bail!("{what}: unexpected answer {answer:?}"),
         }
+    }
+
+    /// Background commands that nobody has seen the end of.
+    pub(crate) fn tasks(&self) -> MutexGuard<'_, BTreeMap<u64, String>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the agent of a background command; [`Task`] has the words for it.
+    pub(crate) fn ask(&self, ask: Ask, limit: Duration) -> Result<Answer> {
+        self.agent.ask(ask, limit)
+    }
+
+    /// Fails if a background command has ended that nobody has seen the end of: what relied on it has shown nothing.
+    fn all_run(&self) -> Result<()> {
+        for (id, what) in self.tasks().iter() {
+            let answer = self.agent.ask(Ask::Peek { task: *id }, REPLY_GRACE)?;
+            let output = Output::new(what.clone(), answer)?;
+            ensure!(
+                output.is_running(),
+                "ended by itself: {}",
+                output.describe()
+            );
+        }
+        Ok(())
     }
 
     /// Reads a text file of the guest.
@@ -371,8 +418,34 @@ impl Machine {
             bail!("a UML machine cannot be reset: its hosts share one kernel");
         }
         self.agent.tell(Ask::Reset)?;
+        self.tasks().clear();
         self.wait()?;
         Ok(())
+    }
+
+    /// Writes a line of its own to the kernel's log; the number that it has on the console.
+    fn mark(&self) -> Result<usize> {
+        static MARKS: AtomicUsize = AtomicUsize::new(0);
+        let mark = format!("lab: mark {}.", MARKS.fetch_add(1, Ordering::Relaxed));
+        self.write("/dev/kmsg", &format!("{mark}\n"))?;
+        self.console.number_of(&mark, REPLY_GRACE)
+    }
+
+    /// Runs `f`, during which the kernel is to make reports: each of `patterns` has to match the head line of one, such as
+    /// `WARNING: …`, and no other report is wanted.
+    pub fn expecting<T>(&self, patterns: &[&str], f: impl FnOnce() -> Result<T>) -> Result<T> {
+        let number = self.console.expect(compiled(patterns)?, self.mark()?);
+        let result = f()?;
+        self.console.expected(number, self.mark()?)?;
+        Ok(result)
+    }
+
+    /// Runs `f`, during which the kernel may make reports whose head lines match `pattern`, if it comes to that.
+    pub fn tolerating<T>(&self, pattern: &str, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        let number = self.console.expect(compiled(&[pattern])?, self.mark()?);
+        let result = f()?;
+        self.console.over(number, self.mark()?);
+        Ok(result)
     }
 
     /// Switches the machine off and judges its log.
@@ -380,12 +453,21 @@ impl Machine {
         self.agent
             .ask(Ask::Ping, REPLY_GRACE)
             .context("at the end")?;
+        self.all_run()?;
         self.agent.ask(Ask::PowerOff, REPLY_GRACE)?;
-        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        // Ten seconds, and more where all is slower.
+        let deadline = std::time::Instant::now() + self.spec.boot_limit / 2;
         while !self.console.is_closed() && std::time::Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
         }
-        self.console.verdict()
+        self.console.verdict()?;
+        ensure!(
+            self.console.is_closed(),
+            "{} does not power off:\n{}",
+            self.spec.name,
+            self.console.tail(20)
+        );
+        Ok(())
     }
 }
 
@@ -393,6 +475,14 @@ impl Drop for Machine {
     fn drop(&mut self) {
         kill(&mut self.process.lock().unwrap_or_else(PoisonError::into_inner));
     }
+}
+
+/// Patterns of reports.
+fn compiled(patterns: &[&str]) -> Result<Vec<Regex>> {
+    patterns
+        .iter()
+        .map(|pattern| Regex::new(pattern).with_context(|| (*pattern).to_owned()))
+        .collect()
 }
 
 /// Ends a machine's whole process group.
@@ -459,73 +549,4 @@ fn connect(path: &Path, console: &Console) -> Result<UnixStream> {
 pub(crate) fn channel_pair() -> Result<(UnixStream, OwnedFd)> {
     let (ours, theirs) = UnixStream::pair().context("socketpair")?;
     Ok((ours, theirs.into()))
-}
-
-/// A command that runs in the background of a guest.
-pub struct Task {
-    machine: Arc<Machine>,
-    id: u64,
-    what: String,
-}
-
-impl Task {
-    /// Waits for its end.
-    pub fn wait(&self, limit: Duration) -> Result<Output> {
-        let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-        let ask = Ask::Wait {
-            task: self.id,
-            limit_ms,
-        };
-        let answer = self
-            .machine
-            .agent
-            .ask(ask, limit + REPLY_GRACE)
-            .with_context(|| self.what.clone())?;
-        Output::new(self.what.clone(), answer)
-    }
-
-    /// Its output up to now.
-    pub fn peek(&self) -> Result<Output> {
-        let answer = self
-            .machine
-            .agent
-            .ask(Ask::Peek { task: self.id }, REPLY_GRACE)?;
-        Output::new(self.what.clone(), answer)
-    }
-
-    /// Waits until its output so far contains `text`.
-    pub fn wait_for(&self, text: &str, limit: Duration) -> Result<()> {
-        let deadline = std::time::Instant::now() + limit;
-        loop {
-            let output = self.peek()?;
-            if output.stdout.contains(text) || output.stderr.contains(text) {
-                return Ok(());
-            }
-            if output.code.is_some() || std::time::Instant::now() > deadline {
-                bail!("no {text:?} seen from {}", output.describe());
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    /// Ends it as Ctrl-C would, and collects what it wrote.
-    pub fn stop(&self) -> Result<Output> {
-        self.signal(Signal::SIGINT)?;
-        let output = self.wait(Duration::from_secs(5))?;
-        if !output.timed_out {
-            return Ok(output);
-        }
-        self.signal(Signal::SIGKILL)?;
-        self.wait(Duration::from_secs(5))
-    }
-
-    /// Sends a signal to its session.
-    pub fn signal(&self, signal: Signal) -> Result<()> {
-        let ask = Ask::Kill {
-            task: self.id,
-            signal: signal as i32,
-        };
-        self.machine.agent.ask(ask, REPLY_GRACE)?;
-        Ok(())
-    }
 }

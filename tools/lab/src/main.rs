@@ -70,11 +70,29 @@ enum Verb {
     Shell,
     /// Formatting, lints, licences.
     Lint,
-    /// Check that the unit and property tests notice changes of the protocol rules.
+    /// Check that the tests notice changes of the protocol rules, or of the driver's hot path.
     Mutants {
+        /// "driver", or only changes of the hot path whose names contain this.
+        #[arg(long, env = "LAB_ARG_FILTER")]
+        filter: Option<String>,
         /// Only every so many-th change.
         #[arg(long, env = "LAB_ARG_SHARD")]
         shard: Option<cmd::mutants::Shard>,
+    },
+    /// Run the KUnit suites in the staged modules, for make mutants.
+    #[command(hide = true)]
+    Suites,
+    /// Give the fuzz targets inputs that reach more and more of their code.
+    Fuzz {
+        /// For this time altogether.
+        #[arg(long = "for", env = "LAB_ARG_FOR", default_value = "10m")]
+        time: cmd::fuzz::Time,
+        /// Only targets whose name contains this.
+        #[arg(long, env = "LAB_ARG_FILTER")]
+        filter: Option<String>,
+        /// Only this input, once.
+        #[arg(long, env = "LAB_ARG_INPUT")]
+        input: Option<PathBuf>,
     },
     /// Compile the modules with other configurations and for another architecture.
     Configs {
@@ -101,7 +119,11 @@ fn main() -> ExitCode {
     });
     let result = Layout::from_env()
         .and_then(|layout| run(&layout, cli).map_err(|e| step::explain(&layout, e)));
-    result.unwrap_or_else(|e| fail(&format!("{e:#}")))
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => fail(&format!("{e:#}")),
+    }
 }
 
 fn fail(text: &str) -> ! {
@@ -123,7 +145,8 @@ fn wrong_value(error: &clap::Error) -> Option<String> {
     Some(format!("{name}={value} is none of {valid}; see make help"))
 }
 
-fn run(layout: &Layout, cli: Cli) -> Result<ExitCode> {
+/// Does what a verb asks for. Returns false if tests failed, or too few changes were noticed.
+fn run(layout: &Layout, cli: Cli) -> Result<bool> {
     match cli.verb {
         Verb::Demo => cmd::demo::run(layout)?,
         Verb::Test {
@@ -136,48 +159,36 @@ fn run(layout: &Layout, cli: Cli) -> Result<ExitCode> {
                 kernel,
                 filter: filter.as_deref(),
             };
-            let all_passed = cmd::test::run(layout, &request)?;
-            return Ok(if all_passed {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            });
+            return cmd::test::run(layout, &request);
         }
-        Verb::Kunit { wherever } => {
-            let all_passed = cmd::kunit::run(layout, wherever.lane, wherever.kernel)?;
-            return Ok(if all_passed {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            });
-        }
+        Verb::Kunit { wherever } => return cmd::kunit::run(layout, wherever.lane, wherever.kernel),
         Verb::Bench { options } => lab::bench::run(layout, &options)?,
         Verb::Report => lab::bench::html::write(layout)?,
         Verb::Deb => cmd::build::deb(layout)?,
         Verb::Kernel { wherever } => cmd::build::kernel(layout, wherever.lane, wherever.kernel)?,
         Verb::Shell => cmd::shell::run(layout)?,
-        Verb::Lint => {
-            let all_passed = cmd::lint::report(layout)?;
-            return Ok(if all_passed {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            });
+        Verb::Lint => return cmd::lint::report(layout),
+        Verb::Suites => return cmd::mutants::suites(layout),
+        Verb::Mutants { filter, shard } => {
+            let filter = filter.filter(|text| !text.is_empty());
+            return cmd::mutants::run(layout, filter.as_deref(), shard);
         }
-        Verb::Mutants { shard } => {
-            let enough = cmd::mutants::run(layout, shard)?;
-            return Ok(if enough {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            });
+        Verb::Fuzz {
+            time,
+            filter,
+            input,
+        } => {
+            return match input {
+                Some(input) => cmd::fuzz::again(layout, &input),
+                None => cmd::fuzz::run(layout, time, filter.as_deref()),
+            };
         }
         Verb::Configs { filter } => cmd::configs::run(layout, filter.as_deref())?,
         Verb::Clean => cmd::clean::run(layout)?,
         Verb::Overlay { kdir } => cmd::overlay::run(layout, &kdir)?,
         Verb::Help => cmd::help::print(),
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(true)
 }
 
 #[cfg(test)]

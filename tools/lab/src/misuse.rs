@@ -73,7 +73,7 @@ impl Compiler {
             if let Err(e) = &result {
                 print(&format!("misuse {name} ... FAILED\n{e:#}"));
             }
-            tally.count(&name, result.is_ok());
+            tally.run(&format!("misuse {name}"), &name, result.is_ok());
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use std::process::Command;
 pub const MODULES: [&str; 2] = ["ipoib_rs", "ib_hwsim"];
 
 /// The sample drivers, which are built and installed beside them.
-const SAMPLES: [&str; 2] = ["rust_loopback", "ud_loopback"];
+pub(crate) const SAMPLES: [&str; 2] = ["rust_loopback", "ud_loopback"];
 
 /// Has a build of the modules include the samples.
 pub const WITH_SAMPLES: [&str; 2] = [
@@ -114,8 +114,7 @@ pub fn install(stage: &Stage, objects: &Path, name: &str) -> Result<PathBuf> {
 fn place(stage: &Stage, release: &str, objects: &Path, name: &str) -> Result<(PathBuf, bool)> {
     let file = format!("{name}.ko");
     let from = objects.join(&file);
-    let modules = stage.modules().join("lib/modules");
-    let extra = modules.join(release).join("updates");
+    let extra = updates_of(stage, release);
     let to = extra.join(&file);
     fs::create_dir_all(&extra)?;
     let content = fs::read(&from).with_context(|| from.display().to_string())?;
@@ -137,6 +136,33 @@ pub fn ensure_alone(layout: &Layout, built: &Built, dir: &Path, name: &str) -> R
     let release = release(&stage)?;
     place(&stage, &release, &objects, name)?;
     Ok(format!("/lib/modules/{release}/updates/{name}.ko"))
+}
+
+/// Directory of [`updates`] for a release.
+fn updates_of(stage: &Stage, release: &str) -> PathBuf {
+    let modules = stage.modules().join("lib/modules");
+    modules.join(release).join("updates")
+}
+
+/// Directory of a staging area for modules that do not come with the kernel.
+pub(crate) fn updates(stage: &Stage) -> Result<PathBuf> {
+    Ok(updates_of(stage, &release(stage)?))
+}
+
+/// Names of the modules in [`updates`].
+pub(crate) fn installed(stage: &Stage) -> Result<Vec<String>> {
+    let dir = updates(stage)?;
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&dir).with_context(|| dir.display().to_string())? {
+        let path = entry?.path();
+        if let (Some(stem), true) = (
+            path.file_stem(),
+            path.extension().is_some_and(|e| e == "ko"),
+        ) {
+            names.push(stem.to_string_lossy().into_owned());
+        }
+    }
+    Ok(names)
 }
 
 /// The release that a staging area's kernel has.

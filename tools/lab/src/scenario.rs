@@ -1,68 +1,157 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Scenarios: ordinary Rust tests, one for each lane and kernel.
+//! Scenarios: functions that are tests, one for each lane and kernel that their words choose.
+
+mod places;
+mod times;
 
 use crate::bed::Builder;
+use crate::hollow;
 use crate::layout::Layout;
 use crate::machine::{Kernel, Lane};
 use crate::slots;
-use anyhow::{Context, Result};
-use std::fs::File;
-use std::io::Write;
-use std::time::{Duration, Instant};
+use anyhow::{Context, Result, bail};
+use libtest_mimic::{Arguments, Failed, Trial};
+pub use places::{Places, When, words};
+use std::collections::HashSet;
+use std::process::ExitCode;
+use std::time::Instant;
+use times::Times;
 
-/// Runs a scenario in a lane with a kernel.
-pub fn run(lane: Lane, kernel: Kernel, path: &str, body: fn(Builder) -> Result<()>) -> Result<()> {
-    // The name of the test crate says nothing.
-    let name = path
-        .split_once("::")
-        .map_or(path, |(_, rest)| rest)
-        .replace("::", "-");
-    let start = Instant::now();
-    let result = body(Builder::new(&name, lane, kernel))
-        .with_context(|| format!("{name} on the {lane} lane, {kernel} kernel"));
-    // A list for people: that it cannot be written fails nothing.
-    let _ = note_time(&name, lane, kernel, start.elapsed());
-    result
+/// A scenario as [`scenario!`](crate::scenario) declares it.
+pub struct Scenario {
+    /// The path of its module, which begins with the name of the crate.
+    pub path: &'static str,
+    /// The words that choose its lanes and kernels, applied from left to right.
+    pub words: &'static [fn(&mut Places)],
+    /// What it does.
+    pub body: fn(Builder) -> Result<()>,
 }
 
-/// Adds a line to the list of how long scenarios took, and how much of that they waited for slots.
-fn note_time(name: &str, lane: Lane, kernel: Kernel, took: Duration) -> Result<()> {
-    let dir = Layout::from_env()?.build().join("logs");
-    let mut list = File::options()
-        .append(true)
-        .create(true)
-        .open(dir.join(format!("times-{lane}-{kernel}")))?;
-    let waited = slots::waited();
-    // In one write: others write there, too.
-    let line = format!(
-        "{:8.2} {:8.2} {name}\n",
-        took.saturating_sub(waited).as_secs_f32(),
-        waited.as_secs_f32()
-    );
-    list.write_all(line.as_bytes())?;
-    Ok(())
+inventory::collect!(Scenario);
+
+/// A scenario in one place.
+struct Test {
+    name: String,
+    lane: Lane,
+    kernel: Kernel,
+    infiniband: bool,
+    /// Runs only when asked for.
+    asked: bool,
+    body: fn(Builder) -> Result<()>,
 }
 
-/// Makes a scenario a test for each lane and kernel: `fn name(bed: Builder) { … }` becomes the tests
-/// `name::uml_base`, `name::uml_debug`, `name::uml_lockdep`, `name::qemu_base`, `name::qemu_debug`, `name::qemu_kcsan`
-/// and `name::qemu_stock`.
+impl Test {
+    /// Runs it; how long it took is noted in the cache and in a list for people.
+    fn run(&self) -> Result<()> {
+        let (path, _) = self.name.rsplit_once("::").unwrap_or_default();
+        let name = path.replace("::", "-");
+        let builder = Builder::new(&name, self.lane, self.kernel);
+        let builder = if self.infiniband {
+            builder.infiniband()
+        } else {
+            builder
+        };
+        let start = Instant::now();
+        let result = if hollow::wanted() {
+            hollow::run(&builder, self.body)
+        } else {
+            (self.body)(builder)
+        };
+        let result = result
+            .with_context(|| format!("{name} on the {} lane, {} kernel", self.lane, self.kernel));
+        let waited = slots::waited();
+        let took = start.elapsed().saturating_sub(waited);
+        // With a change of make mutants, it may take any time.
+        let is_plain = std::env::var_os("LAB_MUTANT").is_none();
+        if let (Ok(layout), true) = (Layout::from_env(), is_plain) {
+            times::note(&layout, &self.name, took, waited);
+        }
+        result
+    }
+}
+
+/// All scenarios in all places, by name.
+fn tests() -> Vec<Test> {
+    let mut tests = Vec::new();
+    for scenario in inventory::iter::<Scenario> {
+        // The name of the test crate says nothing.
+        let path = scenario.path.split_once("::").map_or("", |(_, rest)| rest);
+        for (place, when) in Places::of(scenario.words).chosen() {
+            tests.push(Test {
+                name: format!("{path}::{place}"),
+                lane: place.lane,
+                kernel: place.kernel,
+                infiniband: place.infiniband,
+                asked: when == When::Asked,
+                body: scenario.body,
+            });
+        }
+    }
+    tests.sort_by(|a, b| a.name.cmp(&b.name));
+    tests
+}
+
+/// The program with all scenarios. `list` prints their names, one a line, and `asked` behind those that run only when
+/// asked for; `run THREADS NAME...` runs some, those first that took longest last time.
+pub fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let result = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["list"] => {
+            for test in tests() {
+                println!("{}{}", test.name, if test.asked { " asked" } else { "" });
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        ["run", threads, ref names @ ..] => run(threads, names),
+        _ => {
+            eprintln!("scenarios need the lab: make test runs them");
+            Ok(ExitCode::SUCCESS)
+        }
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("{error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Runs the tests of these names, so many at once.
+fn run(threads: &str, names: &[&str]) -> Result<ExitCode> {
+    let wanted: HashSet<&str> = names.iter().copied().collect();
+    let mut tests = tests();
+    tests.retain(|test| wanted.contains(test.name.as_str()));
+    if tests.len() < wanted.len() {
+        bail!(
+            "{} of the scenarios named are none",
+            wanted.len() - tests.len()
+        );
+    }
+    let times = Times::load(&Layout::from_env()?.cache);
+    // The last ones to begin decide how long processors are idle at the end.
+    tests.sort_by_key(|test| std::cmp::Reverse(times.of(&test.name)));
+    let trials = tests
+        .into_iter()
+        .map(|test| {
+            Trial::test(test.name.clone(), move || {
+                // All causes, and the backtrace if there is one.
+                test.run()
+                    .map_err(|error| Failed::from(format!("{error:?}")))
+            })
+        })
+        .collect();
+    let arguments = Arguments {
+        test_threads: Some(threads.parse().context("number of threads")?),
+        ..Arguments::default()
+    };
+    Ok(libtest_mimic::run(&arguments, trials).exit_code())
+}
+
+/// Makes a function a scenario: `fn name(bed) { … }` becomes the tests `name::uml_base`, `name::uml_debug`,
+/// `name::uml_lockdep`, `name::qemu_base`, `name::qemu_debug`, `name::qemu_kcsan` and `name::qemu_stock`.
 ///
-/// Those that run only when asked for are ignored tests: the base kernel of the uml lane, since `make test` runs a
-/// scenario once, and the debug and KCSAN kernels of the qemu lane, where a scenario takes a minute or more. Words
-/// in an attribute `#[on(…)]` after the documentation change that, from left to right:
-///
-/// | word | meaning |
-/// |---|---|
-/// | `uml`, `qemu` | only in this lane |
-/// | `base`, `stock` | only on this kernel |
-/// | `debug` | only on kernels with fault injection |
-/// | `patched` | not on Debian's kernel, which lacks `patches/linux-7.3` |
-/// | `both` | `make test` runs it on the base kernel, too: a sample of what users run |
-/// | `timed` | `make test` runs it on the base kernel instead: time is the point, or the debug kernel takes too much |
-/// | `lockdep` | takes many locks: not ignored on the debug kernel of the qemu lane, which has lockdep; behind `qemu`, on that kernel of the uml lane, too |
-/// | `infiniband` | also a test `name::infiniband::uml_base`, or `uml_debug` behind `debug`, and `uml_lockdep`, where each host has a port of InfiniBand and not of RoCE |
-/// | `races` | has much traffic: not ignored on the KCSAN kernel, which finds data races |
+/// Those that run only when asked for are the base kernel of the uml lane, since `make test` runs a scenario once, and the
+/// debug and KCSAN kernels of the qemu lane, where a scenario takes a minute or more. [`words`] in an attribute `#[on(…)]`
+/// after the documentation change that, from left to right.
 #[macro_export]
 macro_rules! scenario {
     ($(#[doc = $doc:literal])* $(#[on($($word:ident),+)])? fn $name:ident($bed:ident) $body:block) => {
@@ -73,85 +162,13 @@ macro_rules! scenario {
 
             fn body($bed: $crate::bed::Builder) -> ::anyhow::Result<()> $body
 
-            $crate::scenario!(@on [$($($word)+)?] ignored run run run ignored ignored run);
-        }
-    };
-
-    // Words, and what becomes of uml_base, uml_debug, uml_lockdep, qemu_base, qemu_debug, qemu_kcsan and qemu_stock.
-    (@on [uml $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] $ub $ud $ul none none none none);
-    };
-    (@on [qemu $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] none none none $qb $qd $qk $qs);
-    };
-    (@on [base $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] run none none $qb none none none);
-    };
-    (@on [debug infiniband $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
-        mod infiniband {
-            $crate::scenario!(@infiniband run uml_debug Debug);
-            $crate::scenario!(@infiniband run uml_lockdep Lockdep);
-        }
-        $crate::scenario!(@on [debug $($word)*] $ub $ud $ul $qb $qd $qk $qs);
-    };
-    (@on [debug $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] none run $ul none $qd none none);
-    };
-    (@on [stock $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] none none none none none none run);
-    };
-    (@on [patched $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] $ub $ud $ul $qb $qd $qk none);
-    };
-    (@on [both $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] run $ud $ul $qb $qd $qk $qs);
-    };
-    (@on [timed $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] run ignored $ul $qb $qd $qk $qs);
-    };
-    (@on [lockdep $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] $ub $ud run $qb run $qk $qs);
-    };
-    (@on [races $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] $ub $ud $ul $qb $qd run $qs);
-    };
-    (@on [infiniband $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
-        mod infiniband {
-            $crate::scenario!(@infiniband run uml_base Base);
-            $crate::scenario!(@infiniband run #[ignore = "runs when asked for"] uml_debug Debug);
-            $crate::scenario!(@infiniband run uml_lockdep Lockdep);
-        }
-        $crate::scenario!(@on [$($word)*] $ub $ud $ul $qb $qd $qk $qs);
-    };
-    (@on [] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
-        $crate::scenario!(@test $ub uml_base Uml Base);
-        $crate::scenario!(@test $ud uml_debug Uml Debug);
-        $crate::scenario!(@test $ul uml_lockdep Uml Lockdep);
-        $crate::scenario!(@test $qb qemu_base Qemu Base);
-        $crate::scenario!(@test $qd qemu_debug Qemu Debug);
-        $crate::scenario!(@test $qk qemu_kcsan Qemu Kcsan);
-        $crate::scenario!(@test $qs qemu_stock Qemu Stock);
-    };
-
-    (@infiniband run $(#[$meta:meta])* $test:ident $kernel:ident) => {
-        #[test]
-        $(#[$meta])*
-        fn $test() -> ::anyhow::Result<()> {
-            use $crate::machine::{Kernel, Lane};
-            $crate::scenario::run(Lane::Uml, Kernel::$kernel, module_path!(), |bed| super::body(bed.infiniband()))
-        }
-    };
-
-    (@test none $test:ident $lane:ident $kernel:ident) => {};
-    (@test ignored $test:ident $lane:ident $kernel:ident) => {
-        $crate::scenario!(@test run #[ignore = "runs when asked for"] $test $lane $kernel);
-    };
-    (@test run $(#[$meta:meta])* $test:ident $lane:ident $kernel:ident) => {
-        #[test]
-        $(#[$meta])*
-        fn $test() -> ::anyhow::Result<()> {
-            use $crate::machine::{Kernel, Lane};
-            $crate::scenario::run(Lane::$lane, Kernel::$kernel, module_path!(), body)
+            $crate::inventory::submit! {
+                $crate::scenario::Scenario {
+                    path: module_path!(),
+                    words: &[$($($crate::scenario::words::$word),+)?],
+                    body,
+                }
+            }
         }
     };
 }

@@ -84,6 +84,16 @@ pub(crate) fn lock(path: &Path) -> Result<Flock<File>> {
     }
 }
 
+/// Writes a file unless it has that content, under a temporary name first: another run may read it right now.
+pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<()> {
+    if fs::read(path).is_ok_and(|old| old == content) {
+        return Ok(());
+    }
+    let temporary = path.with_extension("tmp");
+    fs::write(&temporary, content).with_context(|| temporary.display().to_string())?;
+    fs::rename(&temporary, path).with_context(|| path.display().to_string())
+}
+
 /// The C library's words for ENOSPC: commands tell it so.
 const NO_SPACE: &str = "No space left on device";
 

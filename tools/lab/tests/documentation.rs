@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Documentation/ says of counters, settings, attributes and parameters what their declarations in the driver say, and names
-//! functions and tests that exist. Comments begin with a noun or a verb.
+//! functions and tests that exist; README.md has the figures of performance.rst. Comments begin with a noun or a verb.
 
 #![cfg(test)]
 
@@ -431,4 +431,48 @@ fn comments_begin_with_a_noun_or_a_verb() {
         let found = clauses(&text);
         assert!(found.is_empty(), "{}: {found:#?}", path.display());
     }
+}
+
+/// The words of a row of performance.rst that begins with a case, behind the section's heading.
+fn figures(heading: &str, case: &str) -> Vec<String> {
+    let text = read("Documentation/performance.rst");
+    let section = section(&text, heading, "\n\n\n");
+    let row = section
+        .lines()
+        .find(|line| line.starts_with(&format!("``{case}``")));
+    let row = row.unwrap_or_else(|| panic!("no {case} behind {heading}"));
+    row.split_whitespace().map(str::to_owned).collect()
+}
+
+/// The numbers of a sentence of the README.
+fn claims(pattern: &str) -> Vec<String> {
+    let readme = one_line(&read("README.md"));
+    let found = regex(pattern).captures(&readme);
+    let found = found.unwrap_or_else(|| panic!("no {pattern}"));
+    let numbers = found.iter().skip(1).flatten();
+    numbers.map(|n| n.as_str().to_owned()).collect()
+}
+
+#[test]
+fn the_readme_has_the_figures_that_were_measured() {
+    let ratios = claims(r"carries ([\d.]+) times .*? and ([\d.]+) times");
+    let cases = ["tcp_4092_vs_peer_4092", "tcp_4092_vs_peer_65520"];
+    for (claim, case) in ratios.iter().zip(cases) {
+        let row = figures("In connected mode\n====", case);
+        let decimals = claim.split('.').nth(1).map_or(0, str::len);
+        let rounded = |word: &String| word.parse::<f64>().map(|n| format!("{n:.decimals$}"));
+        // The ratio, in front of the least and the greatest.
+        let end = row.iter().position(|word| word == "…").expect("a range");
+        assert_eq!(rounded(&row[end - 2]).as_ref(), Ok(claim), "{case}");
+    }
+    let rates = claims(r"carries ([\d]+) Mbit over veth, (\d+) over .*? and (\d+) with");
+    let row = figures("Figures\n====", "tcp_1");
+    let at = row.iter().position(|word| *word == rates[1]);
+    let at = at.unwrap_or_else(|| panic!("{} is not in {row:?}", rates[1]));
+    assert_eq!(row[at + 1], rates[2]);
+    let veth = format!("Plain veth does {} in ``tcp_1``", rates[0]);
+    assert!(
+        read("Documentation/performance.rst").contains(&veth),
+        "{veth}"
+    );
 }

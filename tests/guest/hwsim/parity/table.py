@@ -94,8 +94,17 @@ def up(device, yes=True):
 def setter(attributes, value=0, mask=0):
     return lambda device: call(SETLINK, index=socket.if_nametoindex(device), attributes=attributes, value=value, mask=mask)
 
+# ib_ipoib drops RTNL while it changes its mode. If another task takes RTNL then, the request fails with EBUSY half way, and
+# is repeated.
+def change(device, attributes):
+    for _ in range(100):
+        error = call(NEWLINK, index=socket.if_nametoindex(device), attributes=attributes)
+        if kind != "ipoib" or error != "EBUSY":
+            break
+    return error
+
 def changer(data):
-    return lambda device: call(NEWLINK, index=socket.if_nametoindex(device), attributes=info(data))
+    return lambda device: change(device, info(data))
 
 def writer(file, text):
     return lambda device: write(device, file, text)
@@ -130,7 +139,7 @@ def entries():
     for mode in 0, 1:
         for mtu in 2044, 4092, 65520:
             both = info(u16(MODE, mode)) + u32(MTU, mtu)
-            yield f"mode {mode} mtu {mtu}", lambda device, both=both: call(NEWLINK, index=socket.if_nametoindex(device), attributes=both)
+            yield f"mode {mode} mtu {mtu}", lambda device, both=both: change(device, both)
     for pkey in 0, 0x8000, 0x7fff, 0x8001, 0xffff:
         yield f"pkey {pkey:#x}", changer(u16(PKEY, pkey))
     for length in 0, 1, 128, 1000, 1 << 31:

@@ -2,42 +2,18 @@
 
 //! Multicast groups, as the subnet administrator keeps them.
 
-use super::super::ipoib::{COUNTER, SENDER};
+use super::super::ipoib::{SENDER, send_to_group};
 use super::super::manager::Manager;
 use super::super::{EXCLUSIVE, hca};
 use super::{Driver, talk, up};
+use crate::multicast::{COUNT, SENDER as MULTICAST, receive, works};
 use crate::order::counter;
+use crate::ping::lossless;
 use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
 use lab::scenario;
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
-
-/// Has one host send to a group that others have joined: each gets what is sent after something has come.
-pub(super) fn send(from: &Host, to: &[Host]) -> Result<()> {
-    let tasks = to
-        .iter()
-        .map(|host| host.spawn_python(COUNTER, &[]))
-        .collect::<Result<Vec<_>>>()?;
-    let limit = from.scaled(Duration::from_secs(15));
-    for task in &tasks {
-        task.wait_for("joined", limit)?;
-    }
-    for task in &tasks {
-        let begin = Instant::now();
-        while !task.peek()?.stdout.contains("warm") {
-            ensure!(begin.elapsed() < limit, "nothing comes to a member");
-            from.python(SENDER, &["W", "10"])?.ok()?;
-        }
-    }
-    from.python(SENDER, &["D", "200"])?.ok()?;
-    from.python(SENDER, &["E", "3"])?.ok()?;
-    for task in &tasks {
-        let text = task.wait(limit)?.ok()?;
-        ensure!(text.contains("received 200 200"), "{text}");
-    }
-    Ok(())
-}
+use std::time::Duration;
 
 /// The packets that an interface has received. Its port gets those of a group that it only sends to, too: opensm leads them
 /// to all members.
@@ -59,7 +35,7 @@ scenario! {
         for from in [0, 1, 0] {
             let all = || bed.hosts.iter().map(heard).collect::<Result<Vec<_>>>();
             let before = all()?;
-            send(&senders[from], listeners)?;
+            send_to_group(&senders[from], listeners)?;
             let counts: Vec<u64> = all()?.iter().zip(before).map(|(after, before)| after - before).collect();
             ensure!(counts[0] < 50 && counts[1] < 50 && counts[2] >= 200 && counts[3] >= 200, "{from}: {counts:?}");
         }
@@ -174,14 +150,38 @@ scenario! {
         partition(5)?;
         let manager = Manager::start(a, &hca(a), options)?;
         manager.wait_for("SUBNET UP", Duration::from_secs(10))?;
-        let begin = Instant::now();
-        while !large_multicast(a)? || !large_multicast(b)? {
-            ensure!(begin.elapsed() < a.scaled(Duration::from_secs(15)), "the group has not grown");
-        }
+        a.until(Duration::from_secs(15), || Ok(large_multicast(a)? && large_multicast(b)?))
+            .context("the group has not grown")?;
         for host in [a, b] {
             ensure!(host.ok("cat /sys/class/net/ib0/mtu")?.trim() == "65520");
         }
         manager.kill()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// With `umcast`, groups that an interface of ib_ipoib on the port has joined are none of user space's: both receive.
+    #[on(lockdep)]
+    fn umcast_knows_ib_ipoib(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        bed.hosts[0].outside().ok("modprobe ib_ipoib")?;
+        let kind = (Driver::Ours, "datagram");
+        let manager = up(&bed, "pair", "", &[kind, kind])?;
+        let (a, b) = bed.pair()?;
+        // Its name is that of a file in debugfs.
+        b.ok("ip link set ib0 type ipoib_rs umcast 1 && ip link set ibc0 name ibc1 && ip link set ibc1 up")?;
+        b.wait_until("[ $(cat /sys/class/net/ibc1/carrier) = 1 ]", Duration::from_secs(10))?;
+        b.ok("ip addr add 239.9.9.9/32 dev ibc1 autojoin && ip -4 maddr show dev ibc1 | grep -q 239.9.9.9")?;
+        let joined = "cat /sys/kernel/debug/ipoib/ibc1_mcg | grep -A3 'ff12:401b:ffff:0:0:0:f09:909' | grep -q 'complete: *yes'";
+        b.outside().wait_until(joined, Duration::from_secs(10))
+            .with_context(|| b.outside().ok("ls /sys/kernel/debug/ipoib; cat /sys/kernel/debug/ipoib/ibc1_mcg").unwrap_or_default())?;
+        let receiver = receive(b, "239.9.9.9")?;
+        works(a, "239.9.9.9", &[&receiver])?;
+        a.python(MULTICAST, &["239.9.9.9", COUNT, "64"])?.ok()?;
+        let output = receiver.wait(a.scaled(Duration::from_secs(15)))?;
+        ensure!(output.stdout.contains("received 100"), "{}", output.describe());
+        manager.end()?;
         bed.finish()
     }
 }
@@ -202,8 +202,7 @@ scenario! {
             b.ok(&format!("echo {umcast} >/sys/class/net/ib0/umcast"))?;
             a.ok("ip -6 neigh flush dev ib0")?;
             for n in 1..=8 {
-                a.wait_until(&format!("ping -6 -q -c 1 -W 1 fd00:5::10{n}"), Duration::from_secs(5))
-                    .with_context(|| format!("umcast {umcast}, round {round}"))?;
+                lossless(a, &format!("-c 1 -W 5 fd00:5::10{n}")).with_context(|| format!("umcast {umcast}, round {round}"))?;
             }
         }
         manager.end()?;

@@ -14,7 +14,7 @@ use crate::order::counter;
 use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
 use lab::scenario;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Gives `ib0` another GUID, for which it has to be down; then it has no IPv6 address any more.
 fn set_guid(host: &Host, guid: &str) -> Result<()> {
@@ -39,11 +39,10 @@ fn reach_each_other(from: &Host, to: &Host) -> Result<()> {
         }
     }
     let address = to.ok("cat /sys/class/net/ib0/address")?;
-    let begin = Instant::now();
-    while neighbour(from, &to.ip4(), "ib0")? != address.trim() {
-        ensure!(begin.elapsed() < from.scaled(LIMIT), "{address} is unknown");
-    }
-    Ok(())
+    from.until(LIMIT, || {
+        Ok(neighbour(from, &to.ip4(), "ib0")? == address.trim())
+    })
+    .with_context(|| format!("{address} is unknown"))
 }
 
 /// The address of a host gets another GUID, and its own one again, while a host pings it. Ours may have it before the

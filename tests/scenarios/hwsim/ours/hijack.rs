@@ -12,8 +12,8 @@ use crate::order::{counter, set};
 use crate::transfer::transfer;
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
-use lab::machine::Task;
 use lab::scenario;
+use lab::task::Task;
 use std::time::Duration;
 
 pub(crate) const NOBODY: &str = include_str!("../../../guest/hwsim/rdmacm/nobody.py");

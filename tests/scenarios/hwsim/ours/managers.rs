@@ -392,6 +392,7 @@ scenario! {
             ))?;
             b.run(&format!("ping -q -c 1 -W 1 10.1.0.9{n}"))?.refused()?;
             while counter(b, "tx_drop_link_down")? == before {
+                // The driver looks once a second, and a reading may take most of another one.
                 ensure!(begin.elapsed() < Duration::from_secs(6), "frame {n} waits: {}", b.ok("ethtool -S ib0")?);
                 std::thread::sleep(Duration::from_millis(200));
             }

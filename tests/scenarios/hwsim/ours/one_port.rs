@@ -3,14 +3,13 @@
 //! Interfaces of both drivers on one port.
 
 use super::super::EXCLUSIVE;
-use super::super::ipoib::multicast_ping;
-use super::groups::send;
+use super::super::ipoib::{multicast_ping, send_to_group};
 use super::{Driver, LIMIT, pings, set_mode, up};
 use crate::transfer::transfer;
 use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
-use lab::machine::Task;
 use lab::scenario;
+use lab::task::Task;
 
 /// Moves the interface that `ib_ipoib` has beside ours into a namespace of its own, as a third host with its addresses.
 /// The namespace stays while the task runs.
@@ -78,7 +77,7 @@ scenario! {
             transfer(&inner, a, &a.ip6(), 1)?;
             for (host, other) in [(a, &inner), (&inner, a)] {
                 if mode == "datagram" {
-                    send(host, &[other.clone(), b.clone()]).with_context(|| mode)?;
+                    send_to_group(host, &[other.clone(), b.clone()]).with_context(|| mode)?;
                 }
                 down_and_up(host, other, b).with_context(|| format!("{mode}, {}", host.number()))?;
             }

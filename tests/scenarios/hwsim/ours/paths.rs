@@ -163,7 +163,7 @@ scenario! {
         transfer(b, a, &a.ip4(), 2)?;
 
         // A packet that is too long, waiting for its path in the middle of others.
-        a.ok("ip link set ib0 down && ip link set ib0 up && ip -6 addr add fd00:1::1/64 dev ib0 nodad || true")?;
+        a.ok("ip link set ib0 down && ip link set ib0 up && ip -6 addr replace fd00:1::1/64 dev ib0 nodad")?;
         a.wait_until(&format!("ping -q -c 1 -W 1 {}", c.ip4()), LIMIT)?;
         let address = b.ok("cat /sys/class/net/ib0/address")?;
         a.ok(&format!("ip neigh replace {} lladdr {} dev ib0 nud permanent", b.ip4(), address.trim()))?;
@@ -289,6 +289,52 @@ scenario! {
         }
         ensure!(too_long(a)? == 0, "{}", too_long(a)?);
         manager.kill()?;
+        bed.finish()
+    }
+}
+
+/// Sends a datagram of 1000 bytes to a host whose path takes less, and returns the route that is known afterwards.
+fn too_long_for_the_path(from: &Host, to: &Host) -> Result<String> {
+    let before = counter(from, "tx_drop_too_big")?;
+    from.python(BURST, &[&to.ip4(), "1000"])?.ok()?;
+    let dropped = || Ok(counter(from, "tx_drop_too_big")? == before + 1);
+    from.until(LIMIT, dropped).with_context(|| story(from))?;
+    from.ok(&format!("ip route get {}", to.ip4()))
+}
+
+scenario! {
+    /// The first packet on an interface's first narrow path waits for the path without its route, and is dropped without an
+    /// ICMP error; the next one gets an error. IPv4 makes no fragments of less than 552 bytes unless
+    /// net.ipv4.route.min_pmtu allows it.
+    fn a_path_is_narrower_than_ipv4_takes(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let (a, b) = bed.pair()?;
+        partition(a, 5)?;
+        let fabric = format!("{}\necho 1 >live", NARROW.replace("2048", "256"));
+        let manager = up_made(&bed, OPTIONS, &[(Driver::Ours, "datagram"); 2], |outside| {
+            outside.ok(&fabric)?;
+            Ok(())
+        })?;
+        a.ok(&format!("ip link del ib0 && ip link add ib0 type ipoib_rs device {}", hca(a)))?;
+        a.ib_up()?;
+        let address = b.ok("cat /sys/class/net/ib0/address")?;
+        a.ok(&format!("ip neigh replace {} lladdr {} dev ib0 nud permanent", b.ip4(), address.trim()))?;
+        let route = too_long_for_the_path(a, b)?;
+        ensure!(!route.contains("mtu"), "{route}");
+        a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), LIMIT)?;
+        let route = too_long_for_the_path(a, b)?;
+        ensure!(route.contains("mtu lock 552"), "{route}");
+
+        let [short, long] = [200, 400].map(|size| format!("ping -q -c 3 -i 0.2 -W 1 -s {size} {}", b.ip4()));
+        a.ok(&short)?;
+        a.run(&long)?.refused()?;
+        for host in [a, b] {
+            host.ok("sysctl -qw net.ipv4.route.min_pmtu=252 && ip route flush cache")?;
+        }
+        a.wait_until(&long, LIMIT)?;
+        let route = a.ok(&format!("ip route get {}", b.ip4()))?;
+        ensure!(route.contains("mtu 252"), "{route}");
+        manager.end()?;
         bed.finish()
     }
 }

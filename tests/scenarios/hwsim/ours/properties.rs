@@ -3,10 +3,10 @@
 //! Properties that the broadcast group gives to a link (RFC 4391, sections 5 and 10), and packets that have them.
 
 use super::super::fields::Fields;
-use super::super::ipoib::multicast_ping;
+use super::super::ipoib::{multicast_ping, send_to_group};
 use super::super::manager::Manager;
 use super::super::{fabric::CONFIGFS, hca, inhabit, make};
-use super::{Driver, add, groups};
+use super::{Driver, add};
 use crate::capture::{Capture, RcSend};
 use crate::connected::{connect, set_mode};
 use crate::inspect::{directory, identity};
@@ -89,7 +89,7 @@ fn talk(hosts: &[Host]) -> Result<()> {
             )?;
             multicast_ping(from, to)?;
         }
-        groups::send(from, &others)?;
+        send_to_group(from, &others)?;
     }
     Ok(())
 }

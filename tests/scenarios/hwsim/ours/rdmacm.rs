@@ -9,8 +9,8 @@ use crate::inspect::identity;
 use crate::order::counter;
 use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
-use lab::machine::Task;
 use lab::scenario;
+use lab::task::Task;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(10);

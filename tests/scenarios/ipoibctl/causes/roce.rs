@@ -8,8 +8,8 @@ use crate::ipoibctl::{LIMIT, well};
 use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
 use lab::layout::Layout;
-use lab::machine::Task;
 use lab::scenario;
+use lab::task::Task;
 use std::time::Duration;
 
 /// Obstacles to loading the module, which hide each other; it loads by doctor's own command.
@@ -159,6 +159,7 @@ scenario! {
     #[on(uml, timed)]
     fn causes_under_roce_are_named(bed) {
         let bed = bed.up()?;
+        bed.loses_ethernet();
         let (a, b) = bed.pair()?;
         let tool = Layout::from_env()?.ipoibctl();
         module(a)?;

@@ -75,6 +75,11 @@ pub(crate) fn set_up() -> Result<()> {
         MsFlags::MS_NOSUID,
         Some("ptmxmode=666"),
     )?;
+    let settings = settings()?;
+    if let Some(program) = settings.get("ib-hwsim") {
+        // Its checkout may be below /tmp, which is another one from here on.
+        fs::copy(program, "/usr/local/sbin/ib-hwsim").context("ib-hwsim")?;
+    }
     mount_on("tmpfs", "/dev/shm", hidden, NONE)?;
     mount_on("tmpfs", "/tmp", MsFlags::empty(), Some("mode=1777"))?;
     mount_on("tmpfs", "/run", MsFlags::empty(), Some("mode=755"))?;
@@ -95,7 +100,6 @@ pub(crate) fn set_up() -> Result<()> {
         }
     }
 
-    let settings = settings()?;
     if let Some(modules) = settings.get("modules") {
         let release = release()?;
         fs::create_dir_all("/lib/modules")?;
@@ -103,9 +107,6 @@ pub(crate) fn set_up() -> Result<()> {
         if !Path::new(&link).exists() {
             symlink(format!("{modules}/lib/modules/{release}"), &link).context(link)?;
         }
-    }
-    if let Some(program) = settings.get("ib-hwsim") {
-        symlink(program, "/usr/local/sbin/ib-hwsim").context("ib-hwsim")?;
     }
     fs::write(
         "/proc/sys/kernel/hostname",

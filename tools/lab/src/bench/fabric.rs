@@ -9,8 +9,9 @@ use super::report::{Record, Report};
 use super::statistics::Pairs;
 use super::{Options, peer, verbs};
 use crate::bed::{Bed, Builder, Host};
-use crate::machine::{Kernel, Lane, Output, Task};
+use crate::machine::{Kernel, Lane, Output};
 use crate::step::say;
+use crate::task::Task;
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 

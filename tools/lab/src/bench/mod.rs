@@ -8,6 +8,7 @@
 //! same is measured on the wall clock. On either lane all that is compared runs in one kernel and
 //! in turn, and what counts is the ratio of neighbours.
 
+mod bars;
 mod case;
 mod count;
 mod disorder;
@@ -38,6 +39,7 @@ use count::Counter;
 use report::{Profiles, Record, Report};
 use rig::{Rig, Side};
 use statistics::Pairs;
+use std::fs;
 use std::time::Instant;
 
 /// Seconds of a profile.
@@ -131,6 +133,10 @@ impl Options {
 }
 
 /// Measures, prints a table, and keeps the results in build/bench.
+///
+/// # Errors
+///
+/// A measurement fails, or a ratio is below what is published.
 pub fn run(layout: &Layout, options: &Options) -> Result<()> {
     let start = Instant::now();
     let mut report = if options.itself {
@@ -163,7 +169,11 @@ pub fn run(layout: &Layout, options: &Options) -> Result<()> {
     }
     println!("{report}");
     say(&format!("measured in {} s", start.elapsed().as_secs()));
-    Ok(())
+    if options.itself {
+        return Ok(());
+    }
+    let text = fs::read_to_string(layout.checkout.join("Documentation/performance.rst"))?;
+    bars::check(&bars::published(&text)?, &report.results)
 }
 
 /// Builds what a lane boots and loads.

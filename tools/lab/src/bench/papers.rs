@@ -11,8 +11,9 @@ use super::ib::{DATAGRAM, LARGE, Mode, PAIR, Rig, Side};
 use super::plot::{Line, Plot};
 use super::report::{Record, Report};
 use super::statistics::Pairs;
-use crate::machine::{Lane, Task};
+use crate::machine::Lane;
 use crate::step::say;
+use crate::task::Task;
 use anyhow::{Context, Result, ensure};
 use regex::Regex;
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! `make configs`: whether both modules compile with configurations that no lane boots, out of tree and in the
-//! kernel tree. Of a kernel only that is built which a driver is compiled against.
+//! kernel tree. Of a kernel only that is built which a driver is compiled against. [`KUNIT`] is a whole kernel, which
+//! kunit.py builds and boots.
 
-use crate::cmd::overlay;
+use crate::cmd::{kunit_py, overlay};
 use crate::kernel::{self, Target};
 use crate::layout::{Layout, digest, read};
 use crate::source;
@@ -41,23 +42,30 @@ const CONFIGS: &[Config] = &[
     },
 ];
 
+/// The configuration of `.kunitconfig`, for User Mode Linux.
+const KUNIT: &str = "kunit";
+
 /// Compiles the modules with each configuration whose name contains `filter`.
 pub fn run(layout: &Layout, filter: Option<&str>) -> Result<()> {
-    let chosen: Vec<&Config> = CONFIGS
-        .iter()
-        .filter(|c| filter.is_none_or(|f| c.name.contains(f)))
-        .collect();
-    ensure!(!chosen.is_empty(), "no configuration has that name");
+    let is_chosen = |name: &str| filter.is_none_or(|f| name.contains(f));
     let tree = tree(layout)?;
+    let mut results = Vec::new();
+    for config in CONFIGS.iter().filter(|config| is_chosen(config.name)) {
+        results.push((config.name, config.compile(layout, &tree)));
+    }
+    if is_chosen(KUNIT) {
+        results.push((KUNIT, kunit_py::run(layout)));
+    }
+    ensure!(!results.is_empty(), "no configuration has that name");
     let mut failed = Vec::new();
-    for config in chosen {
-        if let Err(error) = config.compile(layout, &tree) {
-            say(&format!("{}: {error:#}", config.name));
-            failed.push(config.name);
+    for (name, result) in results {
+        if let Err(error) = result {
+            say(&format!("{name}: {error:#}"));
+            failed.push(name);
         }
     }
     if !failed.is_empty() {
-        bail!("does not compile: {}", failed.join(", "));
+        bail!("failed: {}", failed.join(", "));
     }
     Ok(())
 }

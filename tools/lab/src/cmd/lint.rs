@@ -2,23 +2,25 @@
 
 //! `make lint`: formatting, lints and licences. Each check counts as one test.
 
-use crate::cmd::{configs, overlay};
+use crate::cmd::kunit_py;
 use crate::frames;
 use crate::kernel;
 use crate::layers;
-use crate::layout::Layout;
+use crate::layout::{Layout, tracked};
+use crate::limit::Limit;
 use crate::machine::{Kernel, Lane};
 use crate::module::{self, MODULES};
 use crate::sizes;
 use crate::source;
 use crate::step::print;
 use crate::tally::Tally;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use regex::{Captures, Regex};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// A check and its name.
 pub(crate) type Check = (&'static str, fn(&Layout) -> Result<()>);
@@ -58,56 +60,34 @@ pub(crate) fn run(layout: &Layout) -> Tally {
             Ok(()) => print(&format!("lint {name} ... ok")),
             Err(e) => print(&format!("lint {name} ... FAILED\n{e:#}")),
         }
-        tally.count(name, result.is_ok());
+        tally.run(&format!("lint {name}"), name, result.is_ok());
     }
     tally
 }
 
+/// Time for the unit tests, and for each tool: ten times what the slowest of them takes on two cores. What hangs has an end.
+pub(crate) const LIMIT: Duration = Duration::from_secs(3600);
+
 /// Runs a tool that is silent when all is well; its words are the error.
 fn tool(command: &mut Command, layout: &Layout) -> Result<()> {
-    let output = command
+    let child = command
         .current_dir(&layout.checkout)
-        .output()
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .with_context(|| format!("{:?}", command.get_program()))?;
-    if !output.status.success() {
-        bail!(
-            "{}{}",
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
+    let limit = Limit::begin(child.id(), LIMIT);
+    let output = child.wait_with_output()?;
+    let [stdout, stderr] =
+        [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    ensure!(
+        !limit.struck(),
+        "{:?}: out of time\n{stdout}{stderr}",
+        command.get_program()
+    );
+    ensure!(output.status.success(), "{stdout}{stderr}");
     Ok(())
-}
-
-/// Files that git tracks or would track.
-fn files(layout: &Layout) -> Result<Vec<PathBuf>> {
-    let output = Command::new("git")
-        // The checkout may belong to the user who called sudo.
-        .args([
-            "-c",
-            "safe.directory=*",
-            "ls-files",
-            "-z",
-            "--cached",
-            "--others",
-            "--exclude-standard",
-        ])
-        .current_dir(&layout.checkout)
-        .output()
-        .context("git")?;
-    if !output.status.success() {
-        bail!("git ls-files: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    let text = String::from_utf8(output.stdout).context("a file name is not UTF-8")?;
-    let mut files: Vec<PathBuf> = text
-        .split('\0')
-        .filter(|s| !s.is_empty())
-        .map(PathBuf::from)
-        // A deleted file is tracked until the deletion is committed.
-        .filter(|f| layout.checkout.join(f).is_file())
-        .collect();
-    files.dedup();
-    Ok(files)
 }
 
 fn with_extension(files: &[PathBuf], wanted: &[&str]) -> Vec<PathBuf> {
@@ -136,7 +116,7 @@ const OF_THE_BUILD: [&str; 3] = ["warn_on!", "static_branch_unlikely!", "declare
 /// The modules build against a distribution's headers.
 fn macros(layout: &Layout) -> Result<()> {
     let mut complaints = String::new();
-    for file in with_extension(&files(layout)?, &["rs"]) {
+    for file in with_extension(&tracked(&layout.checkout)?, &["rs"]) {
         if !file.starts_with("rust") && !file.starts_with("drivers") {
             continue;
         }
@@ -168,7 +148,7 @@ const OF_A_PROGRAM: usize = 10;
 /// Programs that guests run are files, which shellcheck and the check of Python see.
 fn programs(layout: &Layout) -> Result<()> {
     let mut complaints = String::new();
-    for file in with_extension(&files(layout)?, &["rs"]) {
+    for file in with_extension(&tracked(&layout.checkout)?, &["rs"]) {
         if !file.starts_with("tests/scenarios") {
             continue;
         }
@@ -235,7 +215,7 @@ fn host_clippy(layout: &Layout) -> Result<()> {
 }
 
 fn kernel_format(layout: &Layout) -> Result<()> {
-    let sources: Vec<PathBuf> = with_extension(&files(layout)?, &["rs"])
+    let sources: Vec<PathBuf> = with_extension(&tracked(&layout.checkout)?, &["rs"])
         .into_iter()
         .filter(|f| {
             ["rust", "drivers", "samples", "tests/misuse"]
@@ -254,38 +234,9 @@ fn kernel_format(layout: &Layout) -> Result<()> {
     )
 }
 
-/// Kconfig takes each line of `.kunitconfig`, on both architectures that testing.rst names: the first step of kunit.py.
+/// The first step of kunit.py.
 fn kunitconfig(layout: &Layout) -> Result<()> {
-    let tree = configs::tree(layout)?;
-    // The program looks for the kernel tree where its own file really is.
-    let own = tree.join("tools/testing/kunit");
-    tool(
-        Command::new("cp")
-            .args(["--recursive", "--dereference", "--remove-destination"])
-            .arg(source::ensure(layout)?.dir.join("tools/testing/kunit/."))
-            .arg(&own),
-        layout,
-    )?;
-    for arch in ["um", "x86_64"] {
-        let mut command = Command::new(own.join("kunit.py"));
-        command
-            .args(["config", &format!("--kunitconfig={}", overlay::PLACE)])
-            .arg(format!("--arch={arch}"))
-            .args(["--make_options", "LLVM=1"])
-            .arg(format!(
-                "--build_dir={}",
-                tree.with_file_name(format!("kunit-{arch}")).display()
-            ));
-        let output = command.current_dir(&tree).output().context("kunit.py")?;
-        if !output.status.success() {
-            bail!(
-                "kunit.py config --arch={arch}: {}{}",
-                String::from_utf8_lossy(&output.stdout),
-                String::from_utf8_lossy(&output.stderr)
-            );
-        }
-    }
-    Ok(())
+    kunit_py::configure(layout)
 }
 
 fn kernel_clippy(layout: &Layout) -> Result<()> {
@@ -318,7 +269,7 @@ fn stack_frames(layout: &Layout) -> Result<()> {
 /// The kernel's own style check on what is C, and on patches with their messages.
 fn checkpatch(layout: &Layout) -> Result<()> {
     let script = source::ensure(layout)?.dir.join("scripts/checkpatch.pl");
-    let files = files(layout)?;
+    let files = tracked(&layout.checkout)?;
     let mut complaints = String::new();
     let (events, sources): (Vec<_>, Vec<_>) = with_extension(&files, &["c", "h"])
         .into_iter()
@@ -375,7 +326,7 @@ fn checkpatch(layout: &Layout) -> Result<()> {
 
 /// Every file that can hold one has the licence tag in its first lines.
 fn licences(layout: &Layout) -> Result<()> {
-    let missing: Vec<String> = files(layout)?
+    let missing: Vec<String> = tracked(&layout.checkout)?
         .into_iter()
         .filter(|f| !cannot_hold_tag(f))
         .filter(|f| !has_tag(&layout.checkout.join(f)))
@@ -430,7 +381,7 @@ fn has_tag(file: &Path) -> bool {
 /// Python compiles, in memory.
 fn python(layout: &Layout) -> Result<()> {
     const COMPILE: &str = "import pathlib, sys\nfor path in sys.argv[1:]: compile(pathlib.Path(path).read_text(), path, 'exec')";
-    let programs = with_extension(&files(layout)?, &["py"]);
+    let programs = with_extension(&tracked(&layout.checkout)?, &["py"]);
     let mut python = Command::new("python3");
     tool(
         python.args(["-W", "error", "-c", COMPILE]).args(programs),
@@ -439,7 +390,7 @@ fn python(layout: &Layout) -> Result<()> {
 }
 
 fn shellcheck(layout: &Layout) -> Result<()> {
-    let scripts: Vec<PathBuf> = files(layout)?
+    let scripts: Vec<PathBuf> = tracked(&layout.checkout)?
         .into_iter()
         .filter(|f| is_shell(&layout.checkout.join(f)))
         .collect();

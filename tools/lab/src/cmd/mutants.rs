@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `make mutants`: whether the tests of the protocol rules notice when the rules are changed.
+//! `make mutants`: changes the code, and counts the changes that the tests notice.
 //!
-//! cargo-mutants makes one small change after the other and runs the tests each time. First only the unit tests
-//! run, which takes a moment and finds most; then all tests run on what they have missed.
+//! cargo-mutants makes one small change of the protocol rules after the other and runs their tests each time. First only
+//! the unit tests run, which takes a moment and finds most; then all tests run on what they have missed. The module
+//! [`mutants`](crate::mutants) does this for the driver's hot path.
 
 use crate::layout::Layout;
+use crate::mutants::sweep;
+pub use crate::mutants::sweep::suites;
 use crate::step::{Interrupted, Job, directory, print, say};
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -16,8 +19,12 @@ use std::process::Command;
 const VERSION: &str = "26.0.0";
 /// The crate whose sources are changed.
 const CRATE: &str = "ipoib_proto";
-/// Of a hundred changes that compile, the tests have to notice so many.
+/// Percentage of the rules' changes that the tests have to notice.
 const WANTED: usize = 97;
+/// Percentage of the hot path's changes that the tests have to notice.
+const WANTED_HOT: usize = 90;
+/// Filter that stands for the whole hot path.
+const DRIVER: &str = "driver";
 
 /// A part of all changes: every so many-th, from one on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +43,20 @@ impl std::str::FromStr for Shard {
             _ => Err("not of the form 0/14".into()),
         }
     }
+}
+
+/// Runs changes: those of the protocol rules, or those of the hot path if there is a filter, which is [`DRIVER`] or part of
+/// a change's name. Returns true if the tests notice as many as they should.
+pub fn run(layout: &Layout, filter: Option<&str>, shard: Option<Shard>) -> Result<bool> {
+    let Some(filter) = filter else {
+        return rules(layout, shard);
+    };
+    let part = |n: usize| shard.is_none_or(|s| n % s.of as usize == s.number as usize);
+    let part_of_name = (filter != DRIVER).then_some(filter);
+    let (killed, survivors) = sweep::run(layout, part_of_name, &part)?;
+    let outcome = Outcome { killed, survivors };
+    outcome.tell();
+    Ok(outcome.percent() >= WANTED_HOT)
 }
 
 /// Result of running the tests on changes.
@@ -59,10 +80,19 @@ impl Outcome {
         let viable = self.killed + self.survivors.len();
         (self.killed * 100).checked_div(viable).unwrap_or(100)
     }
+
+    fn tell(&self) {
+        println!(
+            "{} changes noticed, {} not: {}%",
+            self.killed,
+            self.survivors.len(),
+            self.percent()
+        );
+    }
 }
 
-/// Runs all changes or a shard of them; true if the tests notice as many as they should.
-pub fn run(layout: &Layout, shard: Option<Shard>) -> Result<bool> {
+/// Runs all changes of the rules or a shard of them; true if the tests notice as many as they should.
+fn rules(layout: &Layout, shard: Option<Shard>) -> Result<bool> {
     let tool = ensure_tool(layout)?;
     let part = shard.map_or("all".to_owned(), |s| format!("{}-of-{}", s.number, s.of));
     let output = layout.build().join("mutants").join(part);
@@ -92,12 +122,7 @@ pub fn run(layout: &Layout, shard: Option<Shard>) -> Result<bool> {
     for survivor in &outcome.survivors {
         print(&format!("not noticed: {survivor}"));
     }
-    println!(
-        "{} changes noticed, {} not: {}%",
-        outcome.killed,
-        outcome.survivors.len(),
-        outcome.percent()
-    );
+    outcome.tell();
     Ok(outcome.percent() >= WANTED)
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Scenarios {
     program: PathBuf,
     names: Vec<String>,
     /// Those that run when asked for.
-    ignored: HashSet<String>,
+    asked: HashSet<String>,
 }
 
 /// Which scenarios of a lane and kernel are wanted.
@@ -23,8 +23,8 @@ pub(crate) struct Scenarios {
 pub(crate) struct Wanted<'a> {
     /// Part of their names.
     pub(crate) filter: Option<&'a str>,
-    /// Also those that are ignored unless asked for.
-    pub(crate) ignored: bool,
+    /// Also those that run when asked for.
+    pub(crate) asked: bool,
 }
 
 impl Scenarios {
@@ -42,13 +42,33 @@ impl Scenarios {
         ensure!(output.status.success(), "the scenarios do not compile");
         let messages = String::from_utf8_lossy(&output.stdout);
         let program = executable(&messages).context("cargo names no program with scenarios")?;
-        let names = list(&program, &[])?;
-        let ignored = list(&program, &["--ignored"])?.into_iter().collect();
+        Scenarios::list(program)
+    }
+
+    /// Those of a program.
+    fn list(program: PathBuf) -> Result<Scenarios> {
+        let output = Command::new(&program)
+            .arg("list")
+            .output()
+            .with_context(|| program.display().to_string())?;
+        ensure!(
+            output.status.success(),
+            "{}: {}",
+            program.display(),
+            output.status
+        );
+        let text = String::from_utf8(output.stdout)?;
+        let (names, asked) = read(&text);
         Ok(Scenarios {
             program,
             names,
-            ignored,
+            asked,
         })
+    }
+
+    /// The program.
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
     }
 
     /// The names of a lane's scenarios for a kernel.
@@ -59,7 +79,7 @@ impl Scenarios {
             .map(String::as_str)
             .filter(|name| name.ends_with(&place))
             .filter(|name| wanted.filter.is_none_or(|part| name.contains(part)))
-            .filter(|name| wanted.ignored || !self.ignored.contains(*name))
+            .filter(|name| wanted.asked || !self.asked.contains(*name))
             .collect()
     }
 
@@ -68,9 +88,7 @@ impl Scenarios {
         let mut command = Command::new(&self.program);
         // How many machines really run at once is ruled by their slots, over all runs.
         let threads = slots::machines(lane).to_string();
-        command
-            .args(["--include-ignored", "--test-threads", &threads, "--exact"])
-            .args(names);
+        command.args(["run", &threads]).args(names);
         command
     }
 }
@@ -84,22 +102,16 @@ fn executable(messages: &str) -> Option<PathBuf> {
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
 }
 
-/// The names of a program's tests.
-fn list(program: &Path, options: &[&str]) -> Result<Vec<String>> {
-    let output = Command::new(program)
-        .args(["--list", "--format", "terse"])
-        .args(options)
-        .output()
-        .with_context(|| program.display().to_string())?;
-    ensure!(
-        output.status.success(),
-        "{}: {}",
-        program.display(),
-        output.status
-    );
-    let text = String::from_utf8(output.stdout)?;
-    let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
-    Ok(names.map(str::to_owned).collect())
+/// The names in a program's list, and those that run when asked for.
+fn read(list: &str) -> (Vec<String>, HashSet<String>) {
+    let mut names = Vec::new();
+    let mut asked = HashSet::new();
+    for line in list.lines() {
+        let name = line.strip_suffix(" asked");
+        asked.extend(name.map(str::to_owned));
+        names.push(name.unwrap_or(line).to_owned());
+    }
+    (names, asked)
 }
 
 #[cfg(test)]
@@ -121,14 +133,14 @@ mod tests {
 
     #[test]
     fn scenarios_are_chosen_by_lane_kernel_and_name() {
-        let names = ["a::uml_base", "a::uml_debug", "b::uml_base", "b::qemu_base"];
+        let (names, asked) = read("a::uml_base\na::uml_debug\nb::uml_base asked\nb::qemu_base\n");
         let scenarios = Scenarios {
             program: PathBuf::new(),
-            names: names.map(str::to_owned).to_vec(),
-            ignored: HashSet::from(["b::uml_base".to_owned()]),
+            names,
+            asked,
         };
-        let choose = |filter, ignored| {
-            let wanted = Wanted { filter, ignored };
+        let choose = |filter, asked| {
+            let wanted = Wanted { filter, asked };
             scenarios.choose(Lane::Uml, Kernel::Base, wanted)
         };
         assert_eq!(choose(None, false), ["a::uml_base"]);

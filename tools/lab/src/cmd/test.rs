@@ -4,14 +4,18 @@
 
 use crate::bench::peer;
 use crate::cmd::scenarios::{Scenarios, Wanted};
-use crate::cmd::{build, lint};
+use crate::cmd::{build, fuzz, lint};
+use crate::hollow;
+use crate::kept::{self, Kept};
 use crate::kernel::{self, Built};
 use crate::kunit;
 use crate::layout::Layout;
+use crate::limit::Limit;
 use crate::machine::{Kernel, Lane};
 use crate::misuse;
 use crate::module;
 use crate::progress::{Record, Status};
+use crate::stage::Stage;
 use crate::step::{no_space, print, say};
 use crate::stock::{self, Modules};
 use crate::tally::{self, Tally};
@@ -21,6 +25,12 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
+
+/// The most that `make test` takes by itself: with an empty cache and two cores it takes half an hour.
+const PLAIN: Duration = Duration::from_secs(3 * 3600);
+
+/// Limit of any other run. The qemu lane takes hours; repeated scenarios take as long as `ROUNDS` demands.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// The number of the first phase: builds, and what needs no guest.
 const BUILDS: usize = 0;
@@ -75,9 +85,14 @@ impl Request<'_> {
         kernel != Kernel::Stock && self.filter.is_none_or(|filter| name.contains(filter))
     }
 
-    /// Neither lanes, kernels nor scenarios are named: what `make test` runs.
+    /// Returns true if no lane, kernel or scenario is named.
     fn plain(&self) -> bool {
         self.lanes.is_none() && self.kernel.is_none() && self.filter.is_none()
+    }
+
+    /// How long it may take.
+    fn limit(&self) -> Duration {
+        if self.plain() { PLAIN } else { LONGEST }
     }
 
     /// The scenarios of a lane. The uml lane has time for those that run when asked for; the qemu lane only for
@@ -85,7 +100,7 @@ impl Request<'_> {
     fn wanted(&self, lane: Lane) -> Wanted<'_> {
         Wanted {
             filter: self.filter,
-            ignored: match lane {
+            asked: match lane {
                 Lane::Uml => !self.plain(),
                 Lane::Qemu => self.filter.is_some(),
             },
@@ -119,6 +134,7 @@ pub fn run(layout: &Layout, request: &Request<'_>) -> Result<bool> {
         choices,
         phases,
         status,
+        deadline: Instant::now() + request.limit(),
     };
     let tally = run.all()?;
     run.status.finish();
@@ -127,6 +143,9 @@ pub fn run(layout: &Layout, request: &Request<'_>) -> Result<bool> {
         println!("\nfailed:");
         for name in &tally.failed {
             println!("   {name}");
+            for line in tally.cause(name) {
+                println!("      {line:.200}");
+            }
         }
         println!("consoles of the machines: {}", logs.display());
     }
@@ -190,6 +209,7 @@ struct Run<'a> {
     choices: Vec<(Lane, Kernel)>,
     phases: Vec<(String, String)>,
     status: Status,
+    deadline: Instant,
 }
 
 impl Run<'_> {
@@ -211,20 +231,27 @@ impl Run<'_> {
         })
     }
 
-    /// Unit and property tests, then lint, since cargo builds once at a time in one directory.
+    /// Unit and property tests, fuzz targets, then lint, since cargo builds once at a time in one directory.
     fn without_guests(&self) -> Result<Tally> {
         let mut tally = Tally::default();
-        self.status.announced(BUILDS, lint::CHECKS.len());
+        self.status
+            .announced(BUILDS, fuzz::count(self.layout) + lint::CHECKS.len());
         // With the scenarios, which guests wait for. If that fails, so will the tests, and say why.
         let _ = Command::new("cargo")
             .args(["test", "--workspace", "--locked", "--no-run", "--quiet"])
             .current_dir(&self.layout.checkout)
             .stderr(Stdio::null())
             .status();
+        give_way();
         let mut cargo = Command::new("cargo");
         cargo.args(["test", "--workspace", "--locked"]);
         cargo.args(["--exclude", "scenarios", "--no-fail-fast"]);
-        tally.add("unit", self.counted(&mut cargo, "unit tests", BUILDS)?);
+        tally.add(
+            "unit",
+            self.counted(&mut cargo, "unit tests", BUILDS, lint::LIMIT)?,
+        );
+        let fuzz = fuzz::briefly(self.layout, &|| self.status.done(BUILDS, 1));
+        tally.add("fuzz", fuzz);
         let lint = lint::run(self.layout);
         self.status.done(BUILDS, lint.total());
         tally.add("lint", lint);
@@ -365,7 +392,29 @@ impl Run<'_> {
     /// Runs the scenarios of a kernel.
     fn scenarios(&self, scenarios: &Scenarios, on: &Ready, tally: &mut Tally) -> Result<()> {
         let phase = self.begin(&self.request.phase(on.lane, on.kernel))?;
-        let names = self.names(scenarios, on);
+        let mut names = self.names(scenarios, on);
+        let stage = Stage::of(self.layout, on.lane, on.kernel);
+        let load = || Kept::load(self.layout, &stage, scenarios.program());
+        let before = match on.built {
+            Some(_) if !hollow::wanted() => Some(load()?),
+            _ => None,
+        };
+        if let (Some(before), true, false) = (&before, self.request.plain(), kept::is_fresh()) {
+            let mut passed = Tally::default();
+            names.retain(|name| {
+                let keeps = before.has(name);
+                if keeps {
+                    passed.keep(name);
+                }
+                !keeps
+            });
+            if passed.kept > 0 {
+                self.status.leave_out(phase);
+            }
+            self.status.announced(phase, passed.total());
+            self.status.done(phase, passed.total());
+            tally.add("scenarios", passed);
+        }
         if names.is_empty() {
             return Ok(());
         }
@@ -373,7 +422,10 @@ impl Run<'_> {
         let times = format!("logs/times-{}-{}", on.lane, on.kernel);
         let _ = fs::remove_file(self.layout.build().join(times));
         let mut command = scenarios.command(on.lane, &names);
-        let counted = self.counted(&mut command, "scenarios", phase)?;
+        let counted = self.counted(&mut command, "scenarios", phase, LONGEST)?;
+        if let Some(before) = before {
+            before.note(&load()?, &counted.ok, &counted.failed)?;
+        }
         tally.add("scenarios", counted);
         Ok(())
     }
@@ -386,8 +438,19 @@ impl Run<'_> {
         Ok(number)
     }
 
-    /// Runs a test runner, passes its output on, and counts its tests in a phase.
-    fn counted(&self, command: &mut Command, what: &str, phase: usize) -> Result<Tally> {
+    /// The time that is left to the run.
+    fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+
+    /// Runs a test runner for `limit` at most, passes its output on, and counts its tests in a phase.
+    fn counted(
+        &self,
+        command: &mut Command,
+        what: &str,
+        phase: usize,
+        limit: Duration,
+    ) -> Result<Tally> {
         let (output, input) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
         let mut child = command
             .current_dir(&self.layout.checkout)
@@ -398,6 +461,7 @@ impl Run<'_> {
             .with_context(|| format!("{what}: {:?}", command.get_program()))?;
         // They hold the pipe's writing end.
         command.stdout(Stdio::null()).stderr(Stdio::null());
+        let limit = Limit::begin(child.id(), limit.min(self.left()));
         let mut tally = Tally::default();
         for line in BufReader::new(File::from(output)).split(b'\n') {
             let line = String::from_utf8_lossy(&line?).into_owned();
@@ -408,11 +472,25 @@ impl Run<'_> {
             self.status.done(phase, tally.total() - before);
         }
         let end = child.wait()?;
+        if limit.struck() {
+            tally.count(&format!("{what}: out of time"), false);
+        }
+        tally.close(what);
         if !end.success() && tally.failed.is_empty() {
             tally.count(&format!("{what} ({end})"), false);
         }
         Ok(tally)
     }
+}
+
+/// Lowers the priority of this thread and of what it starts. Guests need processors in time, compilers do not.
+fn give_way() {
+    // Without it, all goes on, but slower.
+    let _ = Command::new("renice")
+        .args(["-n", "10", "-p", &nix::unistd::gettid().to_string()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
 }
 
 /// The result of a thread, which passes its panic on.
@@ -514,8 +592,8 @@ mod tests {
             (named, true, false),
             (filtered, true, true),
         ] {
-            assert_eq!(request.wanted(Lane::Uml).ignored, uml, "{request:?}");
-            assert_eq!(request.wanted(Lane::Qemu).ignored, qemu, "{request:?}");
+            assert_eq!(request.wanted(Lane::Uml).asked, uml, "{request:?}");
+            assert_eq!(request.wanted(Lane::Qemu).asked, qemu, "{request:?}");
         }
     }
 }

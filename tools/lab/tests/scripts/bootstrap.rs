@@ -24,8 +24,9 @@ struct Host {
 impl Host {
     /// A computer with root, mmdebstrap, and an `unshare` that does not go in.
     fn new() -> Host {
+        // A cache below /tmp would be refused.
         let host = Host {
-            dir: tempfile::tempdir().expect("a directory"),
+            dir: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory"),
         };
         let bin = host.bin();
         fs::create_dir(&bin).expect("a directory");
@@ -226,6 +227,17 @@ fn a_cache_that_cannot_be_made_is_named() {
         &mut host.bootstrap(),
         &["cannot be written", "IPOIB_RS_CACHE"],
     );
+}
+
+#[test]
+fn a_cache_below_tmp_is_refused() {
+    let host = Host::new();
+    let dir = tempfile::tempdir_in("/tmp").expect("a directory");
+    host.fails(
+        host.bootstrap().env("IPOIB_RS_CACHE", dir.path()),
+        &["cannot be below /tmp", "IPOIB_RS_CACHE"],
+    );
+    assert_eq!(host.runs(), 0);
 }
 
 #[test]
