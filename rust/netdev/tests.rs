@@ -885,22 +885,12 @@ mod cases {
         Ok(())
     }
 
-    /// Returns true if what `make` makes keeps the text until it is dropped.
-    fn keeps_text<T>(make: impl FnOnce() -> Result<T>) -> Result<bool> {
-        let before = TextRef::count();
-        let made = make()?;
-        let during = TextRef::count();
-        drop(made);
-        // The loader has a reference to the text of a module.
-        Ok(TextRef::count() == before && during - before == i32::from(before > 0))
-    }
-
     /// Registrations and work items, which no device ends, keep the text if they are forgotten.
     #[test]
     fn what_is_forgotten_keeps_the_text() -> Result {
-        assert!(keeps_text(|| link::Registration::<Dummy>::new(c"kunit"))?);
-        assert!(keeps_text(|| notifier::Registration::new(Deaf))?);
-        assert!(keeps_text(|| Task::new(Deaf))?);
+        assert!(TextRef::is_kept_by(|| link::Registration::<Dummy>::new(c"kunit"))?);
+        assert!(TextRef::is_kept_by(|| notifier::Registration::new(Deaf))?);
+        assert!(TextRef::is_kept_by(|| Task::new(Deaf))?);
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use core::ptr;
 
 use ib_fabric::fault::{EventName, Verb};
 use ipoib_sys::bindings;
+use ipoib_sys::text::TextRef;
 use kernel::alloc::flags::__GFP_ZERO;
 use kernel::ffi::c_void;
 use kernel::prelude::*;
@@ -14,7 +15,7 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 
 use crate::ah::AddressVector;
-use crate::bh_work::{Again, Job};
+use crate::bh_work::{Again, BhWork, Job, Trigger};
 use crate::cq::{Bell, Cq};
 use crate::domain::Domain;
 use crate::faults::Faults;
@@ -505,6 +506,23 @@ mod cases {
         assert_eq!(here.next(), Some(bindings::ib_wc_status_IB_WC_LOC_PROT_ERR));
         assert_eq!(from.state(), State::Error);
         assert_eq!((there.next(), to.state()), (None, State::ReadyToSend));
+        Ok(())
+    }
+
+    /// A job that does nothing.
+    struct Lazy;
+
+    impl Job for Lazy {
+        fn run(&self) -> Again {
+            Again::Idle
+        }
+    }
+
+    /// A job that is forgotten keeps the text that it would run.
+    #[test]
+    fn a_job_keeps_the_text() -> Result {
+        let (trigger, job) = (Trigger::new()?, Arc::new(Lazy, GFP_KERNEL)?);
+        assert!(TextRef::is_kept_by(|| BhWork::new(trigger, job))?);
         Ok(())
     }
 }

@@ -58,6 +58,21 @@ impl TextRef {
         let count = 0;
         count
     }
+
+    /// Returns true if what `make` makes keeps the text until it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Those of `make`.
+    #[cfg(CONFIG_KUNIT = "y")]
+    pub fn is_kept_by<T, E>(make: impl FnOnce() -> Result<T, E>) -> Result<bool, E> {
+        let before = Self::count();
+        let made = make()?;
+        let during = Self::count();
+        drop(made);
+        // The loader has a reference to the text of a module.
+        Ok(Self::count() == before && during - before == i32::from(before > 0))
+    }
 }
 
 impl Drop for TextRef {

@@ -251,6 +251,71 @@ fn descriptions_name_the_limits_that_are_checked() {
     }
 }
 
+/// The table of buffers has the defaults of the settings and parameters that it names, and the limits that are fixed.
+#[test]
+fn buffers_are_as_the_driver_has_them() {
+    let table = section(
+        &read("Documentation/using.rst"),
+        "\nBuffers\n=======\n",
+        "\nTCP\n===\n",
+    );
+    let table = one_line(&table);
+    let declared: Vec<_> = settings().into_iter().chain(parameters()).collect();
+    let named = regex(r"``(?:ib0/)?(\w+)`` \((\d+)\)");
+    for (_, [name, default]) in named.captures_iter(&table).map(|c| c.extract()) {
+        let entry = declared.iter().find(|entry| entry.name == name);
+        let limits = entry.map(|entry| entry.limits.trim_end_matches(')'));
+        let of_the_stack = name == "txqueuelen";
+        assert!(
+            of_the_stack
+                || limits.is_some_and(|text| text.ends_with(&format!("default {default}"))),
+            "{name}: {default}"
+        );
+    }
+    for Entry { name, .. } in parameters() {
+        let is_named = table.contains(&format!("``{name}`` ("));
+        assert!(is_named || !name.ends_with("queue_size"), "{name}");
+    }
+
+    let numbers = |file: &str, pattern: &str| -> Vec<u32> {
+        let text = read(&format!("{DRIVER}/{file}"));
+        let found = regex(pattern).captures(&text);
+        let found = found.unwrap_or_else(|| panic!("{file}: no {pattern}"));
+        let numbers = found.iter().skip(1).flatten();
+        let numbers = numbers.map(|n| n.as_str().replace('_', "").parse().expect("a number"));
+        numbers.collect()
+    };
+    let mut fixed = Vec::new();
+    for (kind, of) in [
+        ("Path", "a path N, and M bytes, of each peer"),
+        ("Group", "a group N, and M bytes, of each group"),
+    ] {
+        let waiting = numbers(
+            "ud/paths.rs",
+            &format!(r"type {kind}Waiting = Frames<(\d+), ([\d_]+)>"),
+        );
+        let row = of
+            .replace('N', &waiting[0].to_string())
+            .replace('M', &waiting[1].to_string());
+        fixed.push(format!("frames that wait for {row}: fixed"));
+    }
+    let limit = r"LIMIT: Backlog = Backlog \{\s*frames: (\d+),\s*bytes: (\d+) << 20";
+    let limit = numbers("proto/flow/backlog.rs", limit);
+    let high =
+        r"HIGH_WATERMARK: Backlog = Backlog \{\s*frames: Self::LIMIT.frames / (\d+) \* (\d+)";
+    let high = numbers("proto/flow/backlog.rs", high);
+    let [frames, mib] = [limit[0], limit[1]].map(|full| full / high[0] * high[1]);
+    fixed.push(format!(
+        "{frames}, or {mib} MiB, stop the stack's queue; {}, or {} MiB, are the limit",
+        limit[0], limit[1]
+    ));
+    let sends = numbers("ctl/connected.rs", r"const RC_SENDS: u32 = (\d+);");
+    fixed.push(format!("send ring of connections {}: fixed", sends[0]));
+    for row in fixed {
+        assert!(table.contains(&row), "not in the table: {row}");
+    }
+}
+
 /// Where the columns of a table begin and end, if this is a line that rules one off.
 fn columns(line: &str) -> Option<Vec<std::ops::Range<usize>>> {
     let rule = regex("^ *=+(?: +=+)+$").is_match(line);
