@@ -41,7 +41,7 @@ scenario! {
 }
 
 scenario! {
-    /// What names no partition of the port makes no child, and what names no child deletes none.
+    /// A text that names no partition of the port makes no child, and one that names no child deletes none.
     #[on(infiniband)]
     fn sysfs_refuses_nonsense(bed) {
         let bed = bed.hosts(1).up()?;

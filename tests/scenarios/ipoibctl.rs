@@ -116,7 +116,7 @@ fn rates_are_right(a: &Host, b: &Host, mode: &str) -> Result<()> {
     Ok(())
 }
 
-/// What a terminal shows, one screen behind the other. Blanks are passed over with movements of the cursor.
+/// The screens of a terminal, one behind the other. Blanks are passed over with movements of the cursor.
 fn shown(output: &str) -> String {
     let mut text = String::new();
     for (n, part) in output.split('\x1b').enumerate() {

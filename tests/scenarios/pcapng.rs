@@ -21,7 +21,7 @@ const ECHO_REPLY: u16 = 0;
 /// A packet as tshark shows it.
 #[derive(Debug)]
 struct Shown {
-    /// What ipoibctl says about it.
+    /// The report of ipoibctl about it.
     comment: String,
     number: Option<u16>,
     ether_type: Option<u16>,

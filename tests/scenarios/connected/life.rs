@@ -20,7 +20,7 @@ fn resources(host: &Host) -> Result<String> {
     host.ok(&format!("rdma resource show {}", host.rdma_device()))
 }
 
-/// The same without what each connection has of its own: completion queues, shared receive queues with
+/// Those objects without what each connection has of its own: completion queues, shared receive queues with
 /// their buffers, memory regions.
 fn common(host: &Host) -> Result<Vec<String>> {
     let text = resources(host)?;
@@ -117,6 +117,29 @@ scenario! {
         for address in [a.ip4(), a.ip6()] {
             let asked = format!("ping -q -c 1 -W 1 {address} && ip neigh show to {address} dev ib0 | grep -q {}", own()?);
             b.wait_until(&asked, Duration::from_secs(2)).context(address)?;
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The path along which a connection has ended is asked for at once, and not when the next frame finds it too old.
+    #[on(infiniband)]
+    fn an_ended_connection_has_its_path_asked_for(bed) {
+        let bed = bed.up()?;
+        let (a, b) = connected(&bed)?;
+        a.ok(&format!("ping -q -c 1 -W 5 {}", b.ip4()))?;
+        // No frame asks for the path, and none is announced.
+        for host in [a, b] {
+            host.ok("tc qdisc replace dev ib0 root netem loss 100%")?;
+        }
+        let (asked, sent) = (counter(a, "paths_resolved")?, counter(a, "tx_handed")?);
+        set_mode(b, "datagram")?;
+        a.until(Duration::from_secs(5), || Ok(counter(a, "paths_resolved")? > asked))
+            .with_context(|| story(a))?;
+        ensure!(counter(a, "tx_handed")? == sent && counter(a, "rc_current")? == 0, "{}", story(a));
+        for host in [a, b] {
+            host.ok("tc qdisc del dev ib0 root")?;
         }
         bed.finish()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What users see of this checkout's interfaces on InfiniBand ports: how they come and go, their children, their
+//! This checkout's interfaces on InfiniBand ports, as users see them: how they come and go, their children, their
 //! addresses.
 
 use super::fabric::CONFIGFS;

@@ -65,7 +65,7 @@ scenario! {
 const BEGIN_ETHERNET: &str = include_str!("../../guest/hwsim/faults/begin_ethernet.sh");
 
 scenario! {
-    /// The same with Ethernet ports, whose HCAs have a network device to find and let go.
+    /// Faults with Ethernet ports, whose HCAs have a network device to find and let go.
     #[on(debug, lockdep)]
     fn ethernet_ports_that_cannot_be_made(bed) {
         let bed = bed.leaks().one_machine().hosts(1).lifetime(Duration::from_secs(240)).up()?;

@@ -153,7 +153,7 @@ scenario! {
 const WATCHED: &str = include_str!("../../guest/hwsim/live/watched.sh");
 
 scenario! {
-    /// Who reads a fabric does not wait until all of its HCAs are on, or off.
+    /// A reader of a fabric does not wait until all of its HCAs are on, or off.
     #[on(lockdep)]
     fn a_fabric_is_read_while_it_changes(bed) {
         let bed = bed.one_machine().hosts(1).up()?;

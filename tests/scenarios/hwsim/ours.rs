@@ -42,7 +42,7 @@ use lab::scenario;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// Who drives `ib0` of a host.
+/// The driver of `ib0` of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Driver {
     Ours,

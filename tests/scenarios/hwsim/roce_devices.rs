@@ -586,7 +586,7 @@ scenario! {
 }
 
 scenario! {
-    /// What is left of an interface keeps the module, to which RDMA core and the device still refer.
+    /// Leftovers of an interface keep the module, to which RDMA core and the device still refer.
     #[on(lockdep, races)]
     fn objects_that_are_left_keep_the_module(bed) {
         let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;

@@ -55,7 +55,7 @@ scenario! {
 }
 
 scenario! {
-    /// What an interface receives is polled on the CPU of one completion vector, and what it has sent on that of
+    /// Receives of an interface are polled on the CPU of one completion vector, and what it has sent on that of
     /// another, wherever the sender runs.
     #[on(lockdep)]
     fn both_vectors_are_used(bed) {

@@ -133,7 +133,7 @@ scenario! {
 }
 
 scenario! {
-    /// The same over the addresses of this checkout's interfaces, which the RDMA connection manager finds.
+    /// NVMe over RDMA by the addresses of this checkout's interfaces, which the RDMA connection manager finds.
     #[on(qemu, lockdep, races)]
     fn nvme_over_rdma_by_ours(bed) {
         let bed = bed.one_machine().hosts(1).memory(512).up()?;

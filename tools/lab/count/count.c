@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What mark.c executes. */
+/* The instruction that mark.c executes. */
 #define MARK		"\x0f\x1f\x80\x1b\x00\x1b\x00"
 #define KERNEL		0xffff800000000000UL
 /* More instructions than a kernel executes of its own in a run: 1 MiB of code has some 250,000. */

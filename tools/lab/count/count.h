@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a plugin of QEMU's emulator calls, version 4 of the interface: Debian has no header for it.
+ * The interface, version 4, that a plugin of QEMU's emulator calls: Debian has no header for it.
  */
 #ifndef IPOIB_RS_COUNT_H
 #define IPOIB_RS_COUNT_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a guest runs to have the plugin write its counts: a nop that nobody else has.
+ * The program with which a guest has the plugin write its counts: a nop that nobody else has.
  */
 
 int main(void)

@@ -59,7 +59,7 @@ impl Host {
         Ok(())
     }
 
-    /// What follows the name in `ip link add`, with `options`.
+    /// The words behind the name in `ip link add`, with `options`.
     #[must_use]
     pub fn link(&self, options: &str) -> String {
         if self.is_infiniband() {

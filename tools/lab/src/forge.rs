@@ -16,7 +16,7 @@ pub fn program(own: &Host, other: &Host, what: &str) -> Result<String> {
     Ok(between(&identity(own)?, &identity(other)?, what))
 }
 
-/// The same between ends of which Ethernet address, GID and QPN are given.
+/// A program that forges frames between ends of which Ethernet address, GID and QPN are given.
 #[must_use]
 pub fn between(own: &[String; 3], other: &[String; 3], what: &str) -> String {
     format!("own, other = {own:?}, {other:?}\n{FORGE}{what}")

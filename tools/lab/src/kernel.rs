@@ -25,7 +25,7 @@ pub struct Built {
     pub kernel: Kernel,
     /// Its build directory, `O=`.
     pub dir: PathBuf,
-    /// What it was built from.
+    /// Its inputs.
     pub source: Source,
     /// Names its content.
     pub id: String,
@@ -76,14 +76,14 @@ const UNWARNED: &str = "KCFLAGS=-w";
 /// time away. `CONFIG_CC_OPTIMIZE_FOR_SIZE` would have Rust code small as well, where `build_assert!` wants more inlined.
 const SMALL: &str = "KCFLAGS=-w -Os";
 
-/// What is not instrumented there: directories that seldom work on what the modules own. With them, scenarios take a third
-/// more of the processor. The debug kernel of the qemu lane has all of it instrumented.
+/// Parts that are not instrumented there: directories that seldom work on what the modules own. With them, scenarios take
+/// a third more of the processor. The debug kernel of the qemu lane has all of it instrumented.
 const UNINSTRUMENTED: &str = concat!(
     "KASAN_SANITIZE=$(if $(filter arch/% block% crypto% drivers/base% drivers/char% drivers/dma-buf% drivers/pci%",
     " drivers/tty% drivers/virtio% fs% init ipc% kernel/entry% mm% security%,$(obj)),n)",
 );
 
-/// What a kernel is compiled for.
+/// The purpose that a kernel is compiled for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
     arch: &'static str,
@@ -128,7 +128,7 @@ impl Target {
     }
 }
 
-/// What the lab's kernel of a kind is compiled for.
+/// The purpose of the lab's kernel of a kind.
 fn target(lane: Lane, kernel: Kernel) -> Target {
     let target = Target::of(arch(lane));
     match kernel {
@@ -299,7 +299,7 @@ fn not_taken(wanted: &str, got: &str) -> Vec<String> {
 }
 
 impl Built {
-    /// What is booted.
+    /// The image that is booted.
     #[must_use]
     pub fn image(&self) -> PathBuf {
         self.dir.join(image(self.lane))

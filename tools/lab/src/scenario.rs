@@ -24,7 +24,7 @@ pub struct Scenario {
     pub path: &'static str,
     /// The words that choose its lanes and kernels, applied from left to right.
     pub words: &'static [fn(&mut Places)],
-    /// What it does.
+    /// Its steps.
     pub body: fn(Builder) -> Result<()>,
 }
 

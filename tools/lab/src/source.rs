@@ -104,7 +104,7 @@ pub fn ensure(layout: &Layout) -> Result<Source> {
     })
 }
 
-/// What a patch changes, without its message, for the sake of which no kernel is compiled anew.
+/// Changes of a patch, without its message, for the sake of which no kernel is compiled anew.
 fn changes(patch: &[u8]) -> &[u8] {
     let end = b"\n---\n";
     let at = patch.windows(end.len()).position(|text| text == end);

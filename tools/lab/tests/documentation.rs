@@ -453,6 +453,9 @@ fn read_at(path: &Path) -> String {
 /// The folders of the kernel's side.
 const KERNEL: &[&str] = &["rust", "drivers"];
 
+/// The folders with sources of either side.
+const ALL: &[&str] = &["rust", "drivers", "samples", "tests", "tools"];
+
 /// The sources in folders, in Rust and in C.
 fn sources(folders: &[&str]) -> impl Iterator<Item = std::path::PathBuf> + use<> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -491,7 +494,7 @@ fn clauses(text: &str) -> Vec<&str> {
 fn comments_begin_with_a_noun_or_a_verb() {
     let text = "/// What it is.\n/// A thing.\n/// The same again.\n/*\n * Who asks.\n */\n";
     assert_eq!(clauses(text), ["/// What it is.", " * Who asks."]);
-    for path in sources(KERNEL) {
+    for path in sources(ALL) {
         let text = read_at(&path);
         let found = clauses(&text);
         assert!(found.is_empty(), "{}: {found:#?}", path.display());

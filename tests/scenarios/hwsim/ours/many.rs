@@ -95,7 +95,7 @@ fn least(outside: &Host, tool: &Path) -> Result<f64> {
     times.into_iter().reduce(f64::min).context("no time")
 }
 
-/// What ipoibctl takes for a host whose peers are all others.
+/// Time that ipoibctl takes for a host whose peers are all others.
 fn seen(outside: &Host, tool: &Path, hosts: u64) -> Result<String> {
     let status = least(outside, tool)?;
     let text = outside.ok("cat /tmp/ipoibctl")?;

@@ -59,7 +59,7 @@ impl Record {
         }
     }
 
-    /// The same as a point of a plot.
+    /// The result as a point of a plot.
     pub(super) fn at(mut self, x: u32) -> Record {
         self.at = Some(x);
         self

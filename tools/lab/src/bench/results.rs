@@ -15,7 +15,7 @@ use std::process::Command;
 /// The format of the files.
 const SCHEMA: u32 = 2;
 
-/// What is known of one page on one lane.
+/// Results of one page on one lane.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Results {
     schema: u32,
