@@ -53,6 +53,14 @@ struct Sweep<'a> {
     results: PathBuf,
 }
 
+/// The result of a change.
+enum Outcome {
+    /// This test fails with it, and passes without.
+    Noticed(String),
+    /// So many tests pass with it.
+    Unnoticed(usize),
+}
+
 /// Coverage of the changes by the tests.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 struct Coverage {
@@ -191,19 +199,19 @@ impl<'a> Sweep<'a> {
                 };
                 let name = self.sites[number].name();
                 let result = match known.get(&*name) {
-                    Some(test) => Ok((*test).to_owned()),
+                    Some(test) => Outcome::Noticed((*test).to_owned()),
                     None => self.try_one(&worker, coverage, number)?,
                 };
                 let mut held = outcome.lock().unwrap_or_else(PoisonError::into_inner);
                 let (noticed, unnoticed, file) = &mut *held;
                 match result {
-                    Ok(test) => {
+                    Outcome::Noticed(test) => {
                         *noticed += 1;
                         if !known.contains_key(&*name) {
                             writeln!(file, "{name}\t{test}")?;
                         }
                     }
-                    Err(tried) => {
+                    Outcome::Unnoticed(tried) => {
                         print(&format!("not noticed: {name} ({tried} tests tried)"));
                         unnoticed.push(name);
                     }
@@ -231,14 +239,8 @@ impl<'a> Sweep<'a> {
         Ok((noticed, unnoticed))
     }
 
-    /// Runs tests that reach a change's place, with the change made, until one fails that passes without it. Returns its
-    /// name, or how many were tried.
-    fn try_one(
-        &self,
-        worker: &Worker,
-        coverage: &Coverage,
-        number: usize,
-    ) -> Result<Result<String, usize>> {
+    /// Runs tests that reach a change's place, with the change made, until one fails that passes without it.
+    fn try_one(&self, worker: &Worker, coverage: &Coverage, number: usize) -> Result<Outcome> {
         let file = &self.sites[number].file;
         let first = self.sites.partition_point(|site| site.file < *file);
         let near = first..self.sites.partition_point(|site| site.file <= *file);
@@ -246,10 +248,10 @@ impl<'a> Sweep<'a> {
         for &test in &tests {
             let command = || self.command(test);
             if !worker.run(&mut command()?, Some(number))? && worker.run(&mut command()?, None)? {
-                return Ok(Ok(test.to_owned()));
+                return Ok(Outcome::Noticed(test.to_owned()));
             }
         }
-        Ok(Err(tests.len()))
+        Ok(Outcome::Unnoticed(tests.len()))
     }
 }
 
