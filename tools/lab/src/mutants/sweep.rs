@@ -33,9 +33,11 @@ use std::time::{Duration, Instant};
 const KUNIT: &str = "kunit::uml_base";
 /// Most short tests that are run on a change.
 const SHORT: usize = 4;
-/// Most tests that are run after the short ones, of those that reach most of the change's file. Tests that reach the same places
-/// mostly notice the same changes.
+/// Most tests that are run after the short ones, of those that reach most of the change's file that others do not. Tests that
+/// reach the same places mostly notice the same changes.
 const NEAR: usize = 8;
+/// Worth of a place that one test reaches.
+const WHOLE: u64 = 1 << 20;
 /// Time limit of a test. Scenarios have limits of their own, which strike before, but wait for other runs on the computer
 /// first.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -256,25 +258,31 @@ impl<'a> Sweep<'a> {
 }
 
 impl Coverage {
-    /// The tests to run on a change: the shortest ones, which notice most, and then those that reach most of `near`, the
-    /// changes of its file.
+    /// The tests to run on a change: the shortest ones, which notice most, and then those that know `near`, the changes
+    /// of its file, best: a place counts the more the fewer tests reach it.
     fn of(&self, number: usize, near: &Range<usize>) -> Vec<&str> {
-        let mut tests: Vec<(usize, u64, &str)> = self
+        let mut reached_by: HashMap<usize, u64> = HashMap::new();
+        for (reached, _) in self.tests.values() {
+            for place in reached.range(near.clone()) {
+                *reached_by.entry(*place).or_default() += 1;
+            }
+        }
+        let worth = |place| WHOLE / reached_by[place];
+        let mut tests: Vec<(u64, u64, &str)> = self
             .tests
             .iter()
             .filter(|(_, (reached, _))| reached.contains(&number))
-            .map(|(name, (reached, took))| (reached.range(near.clone()).count(), *took, &**name))
+            .map(|(name, (reached, took))| {
+                let known = reached.range(near.clone()).map(worth).sum();
+                (known, *took, &**name)
+            })
             .collect();
         tests.sort_unstable_by_key(|(_, took, name)| (*took, *name));
         let mut rest = tests.split_off(tests.len().min(SHORT));
-        // By quarters of the most: a test that reaches a little more may take ten times as long.
-        let most = rest
-            .iter()
-            .map(|(near, ..)| *near)
-            .max()
-            .unwrap_or(0)
-            .max(1);
-        rest.sort_unstable_by_key(|(near, took, name)| (Reverse(*near * 4 / most), *took, *name));
+        // By quarters of the most: a test that knows a little more may take ten times as long.
+        let most = rest.iter().map(|(known, ..)| *known).max();
+        let most = most.unwrap_or(0).max(1);
+        rest.sort_unstable_by_key(|(known, took, name)| (Reverse(*known * 4 / most), *took, *name));
         tests.extend(rest.into_iter().take(NEAR));
         tests.into_iter().map(|(.., name)| name).collect()
     }
@@ -457,17 +465,21 @@ mod tests {
             tests: BTreeMap::from([
                 test("much", &[7, 8, 9], 900),
                 test("little", &[7, 100, 101], 500),
-                test("elsewhere", &[8], 100),
+                test("often", &[7, 6], 100),
+                test("rare", &[7, 5], 300),
+                test("elsewhere", &[6], 100),
             ]),
         };
         for n in 0..SHORT as u64 {
-            let (name, test) = test(&format!("short {n}"), &[7], n);
+            let (name, test) = test(&format!("short {n}"), &[6, 7], n);
             coverage.tests.insert(name, test);
         }
         let names = |number| coverage.of(number, &(5..10));
         assert_eq!(
             names(7),
-            ["short 0", "short 1", "short 2", "short 3", "much", "little"]
+            [
+                "short 0", "short 1", "short 2", "short 3", "much", "rare", "often", "little"
+            ]
         );
         assert!(names(3).is_empty());
     }
