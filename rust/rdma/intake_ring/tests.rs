@@ -17,7 +17,7 @@ use crate::deferred::Reaper;
 use crate::fake::{Fake, Posted, Synced};
 use crate::intake::Intake;
 use crate::pd::Pd;
-use crate::rc::QpKey;
+use crate::rc::{QpCaps, QpKey, RcInit, RcQp};
 use ipoib_netdev::faults::each_allocation_fails;
 
 /// The longest message.
@@ -353,6 +353,45 @@ mod cases {
         bed.ring.post();
         assert!(bed.ring.take_report().is_none());
         bed.fake.begin()?;
+        Ok(())
+    }
+
+    /// A queue pair with a queue of its own that refuses a receive is named, once, and its buffers are another one's.
+    #[test]
+    fn a_queue_pair_that_refuses_is_named() -> Result {
+        const SLOTS: u32 = 4;
+        let fake = Fake::new()?;
+        let (dev, reaper) = (fake.device(), Reaper::new()?);
+        let pd = Pd::new(dev, &reaper)?;
+        let cq = Cq::new(dev, SLOTS, 0, (), ())?;
+        let intake = Intake::separate(&pd, SLOTS, MAX_PARTS as u32)?;
+        let pool = MessagePool::new(dev, IP_MESSAGE, MAX_PARTS, SLOTS as usize)?;
+        let mut ring = IntakeRing::new(&intake, &cq, pool, SLOTS)?;
+        let new_qp = || {
+            let init = RcInit {
+                pd: &pd,
+                send_cq: &cq,
+                recv_cq: &cq,
+                intake: &intake,
+                caps: QpCaps {
+                    send_wr: 1,
+                    recv_wr: SLOTS,
+                    send_sge: 1,
+                    recv_sge: MAX_PARTS as u32,
+                },
+            };
+            RcQp::new(init, Arc::new((), GFP_KERNEL)?)
+        };
+        let (first, second) = (new_qp()?, new_qp()?);
+        fake.refuse(true);
+        assert!(ring.begin(&first).is_err());
+        assert_eq!(ring.take_refused(), Some(first.key()));
+        assert_eq!(ring.take_refused(), None);
+        fake.refuse(false);
+        ring.end(first.key());
+        ring.begin(&second)?;
+        assert_eq!((fake.posted(), ring.held(second.key())), (4, SLOTS));
+        assert_eq!(ring.take_refused(), None);
         Ok(())
     }
 
