@@ -56,7 +56,7 @@ pub(crate) fn works(from: &Host, group: &str, receivers: &[&Task]) -> Result<()>
 }
 
 /// Waits until `ib0` of a host has joined 239.1.2.3.
-fn joined(host: &Host) -> Result<()> {
+pub(crate) fn joined(host: &Host) -> Result<()> {
     let groups = format!("{}/groups", directory(host, "ib0")?);
     host.wait_until(
         &format!("grep -q '^ff12:401b:ffff::f01:203 joined 1 ' {groups}"),
@@ -199,7 +199,7 @@ scenario! {
 
 const ETHERNET_MEMBER: &str = include_str!("../guest/multicast/ethernet_member.py");
 
-const CM_MEMBER: &str = include_str!("../guest/multicast/member.py");
+pub(crate) const CM_MEMBER: &str = include_str!("../guest/multicast/member.py");
 
 /// A program that has joined 239.1.2.3 on the port of a host: on RoCE on the Ethernet, on InfiniBand by the RDMA connection
 /// manager.

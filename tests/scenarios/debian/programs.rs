@@ -153,3 +153,30 @@ scenario! {
         bed.finish()
     }
 }
+
+/// A netconsole by an interface, from its address to a peer that need not exist.
+const NETCONSOLE: &str = include_str!("../../guest/debian/netconsole.sh");
+
+scenario! {
+    /// Devices on top that need an Ethernet header are refused, as is netpoll. The same by `eth0` is not.
+    #[on(stock)]
+    fn what_needs_ethernet_is_refused(bed) {
+        let root = root_with(&[])?;
+        let bed = bed.debian(&[&root]).hosts(1).up()?;
+        let host = &bed.hosts[0];
+        host.ok("modprobe ipoib_rs && ip link set eth0 up && ip addr add 192.0.2.1/24 dev eth0
+                 ip link add link eth0 name ib0 type ipoib_rs && ip link set ib0 up && ip addr add 10.1.0.1/24 dev ib0
+                 ip link add br0 type bridge")?;
+        host.wait_until("[ $(cat /sys/class/net/ib0/carrier) = 1 ]", Duration::from_secs(30))?;
+        for kind in ["vlan id 5", "macvlan", "ipvlan"] {
+            host.ok(&format!("ip link add link eth0 name above type {kind} && ip link del above"))?;
+            host.run(&format!("ip link add link ib0 name above type {kind}"))?.refused()?;
+        }
+        host.ok("ip link set eth0 master br0 && ip link set eth0 nomaster")?;
+        host.run("ip link set ib0 master br0")?.refused()?;
+        host.sh(NETCONSOLE, &["eth0", "192.0.2.1", "192.0.2.9"])?;
+        let said = host.sh_for(NETCONSOLE, &["ib0", "10.1.0.1", "10.1.0.9"], Duration::from_secs(30))?.refused()?;
+        ensure!(said.contains("not supported"), "{said}");
+        bed.finish()
+    }
+}

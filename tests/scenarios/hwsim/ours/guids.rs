@@ -9,7 +9,9 @@ use super::super::{EXCLUSIVE, hca};
 use super::bond::longest_gap;
 use super::partitions::{child, start};
 use super::{Driver, LIMIT, set_mode, up};
+use crate::hwsim::ours::rdmacm::UCM;
 use crate::interop::neighbour;
+use crate::multicast::{CM_MEMBER, joined, receive, works};
 use crate::order::counter;
 use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
@@ -144,6 +146,41 @@ scenario! {
         outside.ok(&event)?;
         ensure!(counter(a, "restarts")? == moved);
         manager.kill()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// RDMA core allows one GID of a port in each group. While an interface with another GUID is in a group, a program that
+    /// joins by its address is refused; while a program is in one, the interface is not.
+    #[on(lockdep)]
+    fn a_group_has_members_of_one_guid(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let kind = (Driver::Ours, "datagram");
+        let manager = up(&bed, "pair", "", &[kind, kind])?;
+        let (a, b) = bed.pair()?;
+        set_guid(a, "02:00:5e:ff:fe:00:53:01")?;
+        ask_for_guid(a, "set", "0x02005efffe005301")?;
+        a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), LIMIT)?;
+        a.ok("modprobe rdma_ucm")?;
+        let member = format!("{UCM}{CM_MEMBER}");
+
+        let receiver = receive(a, "239.1.2.3")?;
+        joined(a)?;
+        let said = a.python(&member, &[&a.ip4(), "239.1.2.3"])?.refused()?;
+        ensure!(said.contains("Invalid argument"), "{said}");
+        receiver.stop()?;
+
+        let other = a.spawn_python(&member, &[&a.ip4(), "239.1.2.4"])?;
+        other.wait_for("multicast-joined", a.scaled(LIMIT))?;
+        let failed = counter(a, "groups_failed")?;
+        let receiver = receive(a, "239.1.2.4")?;
+        a.until(LIMIT, || Ok(counter(a, "groups_failed")? > failed))?;
+        // It goes on trying, and is in the group soon after the program has left it.
+        other.stop()?;
+        works(b, "239.1.2.4", &[&receiver])?;
+        receiver.stop()?;
+        manager.end()?;
         bed.finish()
     }
 }
