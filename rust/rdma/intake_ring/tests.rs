@@ -17,7 +17,8 @@ use crate::deferred::Reaper;
 use crate::fake::{Fake, Posted, Synced};
 use crate::intake::Intake;
 use crate::pd::Pd;
-use crate::rc::{QpCaps, QpKey, RcInit, RcQp};
+use crate::qp::QpCaps;
+use crate::rc::{QpKey, RcInit, RcQp};
 use ipoib_netdev::faults::each_allocation_fails;
 
 /// The longest message.
