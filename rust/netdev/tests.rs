@@ -888,9 +888,8 @@ mod cases {
     /// Registrations and work items, which no device ends, keep the text if they are forgotten.
     #[test]
     fn what_is_forgotten_keeps_the_text() -> Result {
-        assert!(TextRef::is_kept_by(|| link::Registration::<Dummy>::new(
-            c"kunit"
-        ))?);
+        let kind = || link::Registration::<Dummy>::new(c"kunit");
+        assert!(TextRef::is_kept_by(kind)?);
         assert!(TextRef::is_kept_by(|| notifier::Registration::new(Deaf))?);
         assert!(TextRef::is_kept_by(|| Task::new(Deaf))?);
         Ok(())

@@ -50,7 +50,7 @@ impl TextRef {
 
     /// Returns the number of references; 0 if the code is linked into the kernel.
     #[cfg(CONFIG_KUNIT = "y")]
-    pub fn count() -> i32 {
+    fn count() -> i32 {
         #[cfg(MODULE)]
         // SAFETY: As in `new`. The count changes atomically.
         let count = unsafe { (&raw const (*kobject()).kref.refcount.refs.counter).read_volatile() };
@@ -59,7 +59,8 @@ impl TextRef {
         count
     }
 
-    /// Returns true if what `make` makes keeps the text until it is dropped.
+    /// Returns true if the value that `make` returns holds a reference to the text until it is dropped. Always true in
+    /// code that is linked into the kernel.
     ///
     /// # Errors
     ///
@@ -70,7 +71,7 @@ impl TextRef {
         let made = make()?;
         let during = Self::count();
         drop(made);
-        // The loader has a reference to the text of a module.
+        // A module has the loader's reference, so that 0 means that this is none.
         Ok(Self::count() == before && during - before == i32::from(before > 0))
     }
 }

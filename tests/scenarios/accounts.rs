@@ -77,7 +77,7 @@ fn flood(bed: &Bed, frames: u64, change: impl Fn() -> Result<()>) -> Result<()> 
 /// Datagrams to two addresses of a host, and to groups and addresses that nobody has.
 pub(crate) const FLOOD: &str = include_str!("../guest/accounts/flood.py");
 
-/// An event under traffic in a round.
+/// Disturbs the traffic, in each round in another way.
 fn disturb(bed: &Bed, round: u32) -> Result<()> {
     let (a, b) = bed.pair()?;
     match round % 6 {

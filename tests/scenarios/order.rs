@@ -64,14 +64,24 @@ pub(crate) fn send(bed: &Bed, count: u64, pause: f64) -> Result<Seen> {
 
 /// A counter of `ethtool -S ib0`.
 pub(crate) fn counter(host: &Host, name: &str) -> Result<u64> {
-    let text = host.ok("ethtool -S ib0")?;
-    text.lines()
-        .filter_map(|line| line.trim().split_once(": "))
-        .find(|(key, _)| *key == name)
-        .with_context(|| format!("no {name} in {text}"))?
-        .1
-        .parse()
-        .context("a counter")
+    counters(host, [name]).map(|[value]| value)
+}
+
+/// Some counters of a host at one time.
+pub(crate) fn counters<const N: usize>(host: &Host, names: [&str; N]) -> Result<[u64; N]> {
+    values(&host.ok("ethtool -S ib0")?, names)
+}
+
+/// Values of counters in what `ethtool -S` has printed.
+pub(crate) fn values<const N: usize>(text: &str, names: [&str; N]) -> Result<[u64; N]> {
+    let mut values = [0; N];
+    for (value, name) in values.iter_mut().zip(names) {
+        let mut lines = text.lines().filter_map(|line| line.trim().split_once(": "));
+        let found = lines.find(|(key, _)| *key == name);
+        let (_, found) = found.with_context(|| format!("no {name} in {text}"))?;
+        *value = found.parse().context("a counter")?;
+    }
+    Ok(values)
 }
 
 pub(crate) fn set(host: &Host, name: &str, value: u32) -> Result<()> {

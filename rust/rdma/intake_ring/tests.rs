@@ -357,7 +357,7 @@ mod cases {
         Ok(())
     }
 
-    /// A queue pair with a queue of its own that refuses a receive is named, once, and its buffers are another one's.
+    /// A queue pair that refuses a receive of its own queue is named once, and another one gets its buffers.
     #[test]
     fn a_queue_pair_that_refuses_is_named() -> Result {
         const SLOTS: u32 = 4;
@@ -391,7 +391,7 @@ mod cases {
         fake.refuse(false);
         ring.end(first.key());
         ring.begin(&second)?;
-        assert_eq!((fake.posted(), ring.held(second.key())), (4, SLOTS));
+        assert_eq!((fake.posted(), ring.held(second.key())), (SLOTS as usize, SLOTS));
         assert_eq!(ring.take_refused(), None);
         Ok(())
     }

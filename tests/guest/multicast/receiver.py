@@ -13,7 +13,7 @@ else:
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     s.bind(("", 4000))
     s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, struct.pack("4s4si", socket.inet_aton(group), b"\0" * 4, index))
-# Not what another interface receives, which may have joined the group, too.
+# Another interface may have joined the group, too: take nothing that it receives.
 s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"ib0")
 print("joined")
 s.settimeout(60)

@@ -158,7 +158,7 @@ scenario! {
 const NETCONSOLE: &str = include_str!("../../guest/debian/netconsole.sh");
 
 scenario! {
-    /// Devices on top that need an Ethernet header are refused, as is netpoll. The same by `eth0` is not.
+    /// Devices on top that need an Ethernet header are refused, as is netpoll. On `eth0`, all of them work.
     #[on(stock)]
     fn what_needs_ethernet_is_refused(bed) {
         let root = root_with(&[])?;

@@ -7,7 +7,7 @@ use super::device_failures::struck_in;
 use super::roce::{file, ping, up, write};
 use crate::connected::{connect, set_mode, story};
 use crate::drops::{GROUP, send, send_to};
-use crate::order::counter;
+use crate::order::{counter, counters};
 use crate::quiet::hush;
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
@@ -67,18 +67,6 @@ fn burst(bed: &Bed, first: Option<&str>, last: &str) -> Result<()> {
     write(a, "faults", "clear")
 }
 
-/// Reads some counters at one time.
-fn read<const N: usize>(host: &Host, names: [&str; N]) -> Result<[u64; N]> {
-    let text = host.ok("ethtool -S ib0")?;
-    let mut values = [0; N];
-    for (value, name) in values.iter_mut().zip(names) {
-        let mut lines = text.lines().filter_map(|line| line.trim().split_once(": "));
-        let (_, found) = lines.find(|(key, _)| *key == name).context("a counter")?;
-        *value = found.parse()?;
-    }
-    Ok(values)
-}
-
 scenario! {
     /// The stack says of each frame of a burst but the last that more follow. The last one is dropped: those before it go
     /// all the same, with one doorbell.
@@ -91,12 +79,12 @@ scenario! {
         for last in [GROUP.replace("401b", "401c"), format!("000001230000{}", "0".repeat(28))] {
             prepare(&bed)?;
             let names = ["tx_drop_bad_address", "tx_doorbells", "tx_handed"];
-            let (before, frames) = (read(a, names)?, counter(b, "rx_frames")?);
+            let (before, frames) = (counters(a, names)?, counter(b, "rx_frames")?);
             burst(&bed, None, &last)?;
             let handed = format!("[ $(ethtool -S ib0 | sed -n 's/^ *tx_handed: //p') = {} ]", before[2] + 2 + GOOD);
             a.wait_until(&handed, Duration::from_secs(10)).with_context(|| story(a))?;
             // At once: a work item that looks after paths now and then would hand them over, too.
-            let after = read(a, names)?;
+            let after = counters(a, names)?;
             let more: [u64; 3] = std::array::from_fn(|i| after[i] - before[i]);
             ensure!(more == [1, DOORBELLS, 2 + GOOD], "{more:?}: {}", story(a));
             let came = format!("[ $(ethtool -S ib0 | sed -n 's/^ *rx_frames: //p') = {} ]", frames + 1 + GOOD);
@@ -121,11 +109,11 @@ scenario! {
             prepare(&bed)?;
             let stranger = format!("00000123fe8000000000000000000000000100{number:02x}");
             let names = ["tx_doorbells", "tx_waiting", "tx_handed"];
-            let before = read(a, names)?;
+            let before = counters(a, names)?;
             burst(&bed, Some(&stranger), &stranger)?;
             let handed = format!("[ $(ethtool -S ib0 | sed -n 's/^ *tx_handed: //p') = {} ]", before[2] + 3 + GOOD);
             a.wait_until(&handed, Duration::from_secs(10)).with_context(|| story(a))?;
-            let [doorbells, waiting, _] = read(a, names)?;
+            let [doorbells, waiting, _] = counters(a, names)?;
             if waiting == 2 {
                 seen += 1;
                 ensure!(doorbells == before[0] + DOORBELLS, "{before:?}, {doorbells}: {}", story(a));

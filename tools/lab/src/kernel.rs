@@ -83,7 +83,7 @@ const UNINSTRUMENTED: &str = concat!(
     " drivers/tty% drivers/virtio% fs% init ipc% kernel/entry% mm% security%,$(obj)),n)",
 );
 
-/// The purpose that a kernel is compiled for.
+/// Target of a compilation: architecture, and whether Rust code is instrumented.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
     arch: &'static str,
@@ -128,7 +128,7 @@ impl Target {
     }
 }
 
-/// The purpose of the lab's kernel of a kind.
+/// Target of the lab's kernel of a kind.
 fn target(lane: Lane, kernel: Kernel) -> Target {
     let target = Target::of(arch(lane));
     match kernel {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Documentation/ says of counters, settings, attributes and parameters what their declarations in the driver say, and names
-//! functions and tests that exist; README.md has the figures of performance.rst. Comments begin with a noun or a verb.
+//! Documentation/ says of counters, settings, attributes and parameters what their declarations in the driver say, has the
+//! sizes of the driver's buffers, and names functions and tests that exist; README.md has the figures of performance.rst.
+//! Comments begin with a noun or a verb.
 
 #![cfg(test)]
 
@@ -251,69 +252,78 @@ fn descriptions_name_the_limits_that_are_checked() {
     }
 }
 
+/// The numbers in a file of the driver's that `pattern` captures.
+fn numbers(file: &str, pattern: &str) -> Vec<u32> {
+    let text = read(&format!("{DRIVER}/{file}"));
+    let found = regex(pattern).captures(&text);
+    let found = found.unwrap_or_else(|| panic!("{file}: no {pattern}"));
+    let numbers = found.iter().skip(1).flatten();
+    let number = |text: &str| text.replace('_', "").parse();
+    numbers
+        .map(|text| number(text.as_str()).expect("a number"))
+        .collect()
+}
+
 /// The table of buffers has the defaults of the settings and parameters that it names, and the limits that are fixed.
 #[test]
 fn buffers_are_as_the_driver_has_them() {
-    let table = section(
-        &read("Documentation/using.rst"),
-        "\nBuffers\n=======\n",
-        "\nTCP\n===\n",
-    );
+    let using = read("Documentation/using.rst");
+    let table = section(&using, "\nBuffers\n=======\n", "\nTCP\n===\n");
     let table = one_line(&table);
     let declared: Vec<_> = settings().into_iter().chain(parameters()).collect();
     let named = regex(r"``(?:ib0/)?(\w+)`` \((\d+)\)");
+    let mut names = Vec::new();
     for (_, [name, default]) in named.captures_iter(&table).map(|c| c.extract()) {
         let entry = declared.iter().find(|entry| entry.name == name);
-        let limits = entry.map(|entry| entry.limits.trim_end_matches(')'));
-        let of_the_stack = name == "txqueuelen";
-        assert!(
-            of_the_stack
-                || limits.is_some_and(|text| text.ends_with(&format!("default {default}"))),
-            "{name}: {default}"
-        );
+        let limits = entry.map_or("", |entry| entry.limits.trim_end_matches(')'));
+        let is_default = limits.ends_with(&format!("default {default}"));
+        assert!(is_default, "{name}: {default}");
+        names.push(name);
     }
-    for Entry { name, .. } in parameters() {
-        let is_named = table.contains(&format!("``{name}`` ("));
-        assert!(is_named || !name.ends_with("queue_size"), "{name}");
-    }
+    let expected = [
+        "send_queue_size",
+        "recv_queue_size",
+        "rc_recv_queue_size",
+        "reorder_window",
+        "napi_budget",
+        "rx_copybreak",
+    ];
+    assert_eq!(names, expected);
 
-    let numbers = |file: &str, pattern: &str| -> Vec<u32> {
-        let text = read(&format!("{DRIVER}/{file}"));
-        let found = regex(pattern).captures(&text);
-        let found = found.unwrap_or_else(|| panic!("{file}: no {pattern}"));
-        let numbers = found.iter().skip(1).flatten();
-        let numbers = numbers.map(|n| n.as_str().replace('_', "").parse().expect("a number"));
-        numbers.collect()
-    };
-    let mut fixed = Vec::new();
-    for (kind, of) in [
-        ("Path", "a path N, and M bytes, of each peer"),
-        ("Group", "a group N, and M bytes, of each group"),
-    ] {
-        let waiting = numbers(
-            "ud/paths.rs",
-            &format!(r"type {kind}Waiting = Frames<(\d+), ([\d_]+)>"),
-        );
-        let row = of
-            .replace('N', &waiting[0].to_string())
-            .replace('M', &waiting[1].to_string());
-        fixed.push(format!("frames that wait for {row}: fixed"));
+    let length = numbers("ctl/netdev.rs", r"tx_queue_len: (\d+)");
+    let mut rows = vec![format!("txqueuelen`` ({})", length[0])];
+    for (kind, what, whose) in [("Path", "path", "peer"), ("Group", "group", "group")] {
+        let pattern = format!(r"type {kind}Waiting = Frames<(\d+), ([\d_]+)>");
+        let [frames, bytes] = numbers("ud/paths.rs", &pattern)[..] else {
+            panic!("two numbers");
+        };
+        rows.push(format!(
+            "frames that wait for a {what} {frames}, and {bytes} bytes, of each {whose}: fixed"
+        ));
     }
+    let file = "proto/flow/backlog.rs";
     let limit = r"LIMIT: Backlog = Backlog \{\s*frames: (\d+),\s*bytes: (\d+) << 20";
-    let limit = numbers("proto/flow/backlog.rs", limit);
     let high =
-        r"HIGH_WATERMARK: Backlog = Backlog \{\s*frames: Self::LIMIT.frames / (\d+) \* (\d+)";
-    let high = numbers("proto/flow/backlog.rs", high);
-    let [frames, mib] = [limit[0], limit[1]].map(|full| full / high[0] * high[1]);
-    fixed.push(format!(
-        "{frames}, or {mib} MiB, stop the stack's queue; {}, or {} MiB, are the limit",
-        limit[0], limit[1]
+        r"HIGH_WATERMARK: Backlog = Backlog \{\s*frames: Self::LIMIT.frames / (\d+) \* (\d+),\s*";
+    let high = format!(r"{high}bytes: Self::LIMIT.bytes / (\d+) \* (\d+)");
+    let [frames, mib] = numbers(file, limit)[..] else {
+        panic!("two numbers");
+    };
+    let [n, of, m, of_bytes] = numbers(file, &high)[..] else {
+        panic!("four numbers");
+    };
+    let (high, high_mib) = (frames / n * of, mib / m * of_bytes);
+    rows.push(format!(
+        "{high}, or {high_mib} MiB, stop the stack's queue; {frames}, or {mib} MiB, are the limit, \
+         beyond which frames are dropped: fixed"
     ));
     let sends = numbers("ctl/connected.rs", r"const RC_SENDS: u32 = (\d+);");
-    fixed.push(format!("send ring of connections {}: fixed", sends[0]));
-    for row in fixed {
-        assert!(table.contains(&row), "not in the table: {row}");
+    rows.push(format!("send ring of connections {}: fixed", sends[0]));
+    for row in &rows {
+        assert!(table.contains(row), "not in the table: {row}");
     }
+    // The first row is about a number that can be set.
+    assert_eq!(table.matches(": fixed").count(), rows.len() - 1);
 }
 
 /// Where the columns of a table begin and end, if this is a line that rules one off.
@@ -475,7 +485,8 @@ fn sources(folders: &[&str]) -> impl Iterator<Item = std::path::PathBuf> + use<>
     files.into_iter()
 }
 
-/// First lines of comments that begin with a clause and not with a noun or a verb.
+/// First lines of comments on items that begin with a clause and not with a noun or a verb. Comments within functions of C
+/// may, as they may in Rust.
 fn clauses(text: &str) -> Vec<&str> {
     let clause = regex(r"^ *(?://[/!]|/\*\*?| \*) (?:What|Who|The same)\b");
     let continued = regex(r"^ *(?://[/!]| \*) *\S");

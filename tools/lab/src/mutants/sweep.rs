@@ -33,10 +33,10 @@ use std::time::{Duration, Instant};
 const KUNIT: &str = "kunit::uml_base";
 /// Most short tests that are run on a change.
 const SHORT: usize = 4;
-/// Most tests that are run after the short ones, of those that reach most of the change's file that others do not. Tests that
-/// reach the same places mostly notice the same changes.
+/// Most tests that are run after the short ones. Those come first that reach many places of the change's file, above all
+/// places that few tests reach. Tests that reach the same places mostly notice the same changes.
 const NEAR: usize = 8;
-/// Worth of a place that one test reaches.
+/// Worth of a place, which the tests that reach it share.
 const WHOLE: u64 = 1 << 20;
 /// Time limit of a test. Scenarios have limits of their own, which strike before, but wait for other runs on the computer
 /// first.
@@ -55,11 +55,11 @@ struct Sweep<'a> {
     results: PathBuf,
 }
 
-/// The result of a change.
+/// Result of trying a change.
 enum Outcome {
     /// This test fails with it, and passes without.
     Noticed(String),
-    /// So many tests pass with it.
+    /// No test notices it; so many were tried.
     Unnoticed(usize),
 }
 
@@ -258,8 +258,8 @@ impl<'a> Sweep<'a> {
 }
 
 impl Coverage {
-    /// The tests to run on a change: the shortest ones, which notice most, and then those that know `near`, the changes
-    /// of its file, best: a place counts the more the fewer tests reach it.
+    /// The tests to run on a change: the shortest ones, which notice most, and then those that are worth most for `near`,
+    /// the changes of its file. The tests that reach a place share its worth.
     fn of(&self, number: usize, near: &Range<usize>) -> Vec<&str> {
         let mut reached_by: HashMap<usize, u64> = HashMap::new();
         for (reached, _) in self.tests.values() {
@@ -267,22 +267,22 @@ impl Coverage {
                 *reached_by.entry(*place).or_default() += 1;
             }
         }
-        let worth = |place| WHOLE / reached_by[place];
+        let share = |place| WHOLE / reached_by[place];
         let mut tests: Vec<(u64, u64, &str)> = self
             .tests
             .iter()
             .filter(|(_, (reached, _))| reached.contains(&number))
             .map(|(name, (reached, took))| {
-                let known = reached.range(near.clone()).map(worth).sum();
-                (known, *took, &**name)
+                let worth = reached.range(near.clone()).map(share).sum();
+                (worth, *took, &**name)
             })
             .collect();
         tests.sort_unstable_by_key(|(_, took, name)| (*took, *name));
         let mut rest = tests.split_off(tests.len().min(SHORT));
-        // By quarters of the most: a test that knows a little more may take ten times as long.
-        let most = rest.iter().map(|(known, ..)| *known).max();
+        // By quarters of the most: a test that is worth a little more may take ten times as long.
+        let most = rest.iter().map(|(worth, ..)| *worth).max();
         let most = most.unwrap_or(0).max(1);
-        rest.sort_unstable_by_key(|(known, took, name)| (Reverse(*known * 4 / most), *took, *name));
+        rest.sort_unstable_by_key(|(worth, took, name)| (Reverse(*worth * 4 / most), *took, *name));
         tests.extend(rest.into_iter().take(NEAR));
         tests.into_iter().map(|(.., name)| name).collect()
     }
