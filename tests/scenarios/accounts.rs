@@ -58,10 +58,12 @@ fn handed(host: &Host) -> Result<u64> {
 fn flood(bed: &Bed, frames: u64, change: impl Fn() -> Result<()>) -> Result<()> {
     let (a, b) = bed.pair()?;
     let end = handed(a)? + frames;
-    let server = a.spawn("iperf3 -s --forceflush")?;
+    let server = a.spawn("iperf3 -s -i 0.1 --forceflush")?;
     server.wait_for("Server listening", a.scaled(Duration::from_secs(10)))?;
-    let flood = a.spawn_python(FLOOD, &[&b.ip4(), &b.ip6()])?;
     let stream = b.spawn(&format!("iperf3 -t 1000 -c {}", a.ip4()))?;
+    // Among lost frames and a flood, a stream may not begin for many seconds.
+    server.wait_for("bits/sec", a.scaled(Duration::from_secs(20)))?;
+    let flood = a.spawn_python(FLOOD, &[&b.ip4(), &b.ip6()])?;
     let result = change().and_then(|()| {
         a.wait_until(
             &format!("[ $(ethtool -S ib0 | sed -n 's/^ *tx_handed: //p') -gt {end} ]"),

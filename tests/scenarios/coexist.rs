@@ -125,11 +125,14 @@ scenario! {
             .context("rdma-core's list of modules is not in the root")?;
         let index = a.ok("cat /sys/class/net/ib0/ifindex")?;
         let pings = a.spawn(&format!(
-            "sh -c 'while ! test -e /tmp/enough; do
+            "sh -c 'rounds=0
+             while ! test -e /tmp/enough; do
+                 rounds=$((rounds + 1))
                  ping -q -c 25 -i 0.02 -W 10 {} >/tmp/ping.log && grep \" 0% packet loss\" /tmp/ping.log && continue
                  cat /tmp/ping.log
                  exit 1
-             done'",
+             done
+             echo $rounds rounds done'",
             b.ip4()
         ))?;
         for load in ["modprobe ib_ipoib", RDMA_CORE, "modprobe rtnl-link-ipoib"] {
@@ -153,7 +156,8 @@ scenario! {
             }
         }
         a.ok("touch /tmp/enough")?;
-        pings.wait(a.scaled(Duration::from_secs(30)))?.ok()?;
+        let said = pings.wait(a.scaled(Duration::from_secs(30)))?.ok()?;
+        ensure!(said.contains("rounds done") && !said.starts_with("0 "), "{said}");
         ensure!(a.ok("cat /sys/class/net/ib0/ifindex")? == index, "another ib0");
         bed.finish()
     }

@@ -524,7 +524,8 @@ scenario! {
                 b.spawn(&format!("ping -q -c 1 -W 5 {}", a.ip4()))?,
             ];
             for ping in pings {
-                ping.wait(a.scaled(Duration::from_secs(10)))?.ok()?;
+                let said = ping.wait(a.scaled(Duration::from_secs(10)))?.ok()?;
+                ensure!(said.contains(" 1 received"), "{said}");
             }
             for host in order {
                 host.wait_until("ethtool -S ib0 | grep -q ' rc_current: 1'", Duration::from_secs(2))
