@@ -391,7 +391,10 @@ mod cases {
         fake.refuse(false);
         ring.end(first.key());
         ring.begin(&second)?;
-        assert_eq!((fake.posted(), ring.held(second.key())), (SLOTS as usize, SLOTS));
+        assert_eq!(
+            (fake.posted(), ring.held(second.key())),
+            (SLOTS as usize, SLOTS)
+        );
         assert_eq!(ring.take_refused(), None);
         Ok(())
     }

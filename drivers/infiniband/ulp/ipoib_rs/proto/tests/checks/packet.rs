@@ -31,11 +31,14 @@ pub(crate) fn is_split(head: &[u8], len: usize, mtu: usize, ignore_df: bool) {
         return;
     };
     let (mut bytes, mut count) = (0, 0);
+    let offset =
+        |header: &[u8]| usize::from(u16::from_be_bytes([header[6], header[7]]) & 0x1fff) * 8;
     for fragment in fragments {
         assert!(fragment.offset + fragment.len <= len);
         assert!(fragment.header.len() + fragment.len <= mtu);
         let header = fragment.header.as_bytes();
         assert_eq!(checksum(header), 0);
+        assert_eq!(offset(header), offset(head) + bytes);
         let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
         assert_eq!(total, header.len() + fragment.len);
         bytes += fragment.len;
