@@ -4,6 +4,7 @@
 
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Netem};
+use lab::cmd::demo::{Row, rows};
 use lab::scenario;
 use std::time::{Duration, Instant};
 
@@ -112,6 +113,19 @@ scenario! {
         let error = unexpected.finish().err().context("a refused leave went unseen")?;
         ensure!(format!("{error:#}").contains("made up"), "{error:#}");
         Ok(())
+    }
+}
+
+scenario! {
+    /// `make demo` shows what works, and has seen the end of its programs.
+    #[on(infiniband)]
+    fn the_demo_talks(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        for Row { what, result } in rows(&bed)? {
+            result.context(what)?;
+        }
+        bed.finish()
     }
 }
 

@@ -12,10 +12,12 @@ use comfy_table::{Attribute, Cell, Color, Table, presets};
 use regex::Regex;
 use std::time::{Duration, Instant};
 
-/// One row: what was tried, what came of it, whether that is good.
-struct Row {
-    what: &'static str,
-    result: Result<String>,
+/// One row of the demo's table.
+pub struct Row {
+    /// The name of what was tried.
+    pub what: &'static str,
+    /// A figure, or why there is none.
+    pub result: Result<String>,
 }
 
 /// Runs the demo.
@@ -81,7 +83,12 @@ impl Steps {
     }
 }
 
-fn rows(bed: &Bed) -> Result<Vec<Row>> {
+/// Has the first two hosts talk by `ib0`.
+///
+/// # Errors
+///
+/// Those of the programs that watch; the others' are in the rows.
+pub fn rows(bed: &Bed) -> Result<Vec<Row>> {
     let (a, b) = bed.pair()?;
     let capture = a.spawn("tcpdump -i ib0 -n -l -c 2 arp")?;
     capture.wait_for("listening", a.scaled(Duration::from_secs(10)))?;
@@ -109,6 +116,8 @@ fn rows(bed: &Bed) -> Result<Vec<Row>> {
         )
         .and_then(crate::machine::Output::ok)
         .and_then(|t| first_match(&t, r"([\d.]+ Mbits/sec).*receiver"));
+    // It waits for a client, which may have failed.
+    server.end()?;
     let counters = a.ok("ip -s link show ib0").and_then(|t| {
         let r = Regex::new(r"(?s)RX:.*?\n\s*(\d+)\s+(\d+).*?TX:.*?\n\s*(\d+)\s+(\d+)")?;
         let c = r.captures(&t).context("no counters")?;
