@@ -32,7 +32,7 @@ use crate::layout::Layout;
 use crate::machine::{Kernel, Lane};
 use crate::module;
 use crate::step::say;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use case::Case;
 use clap::{Args, ValueEnum};
 use count::Counter;
@@ -139,12 +139,21 @@ impl Options {
 /// A measurement fails, or a ratio is below what is published.
 pub fn run(layout: &Layout, options: &Options) -> Result<()> {
     let start = Instant::now();
+    let lanes = [Lane::Qemu, Lane::Uml];
+    let mut choices = lanes.iter().flat_map(|lane| {
+        let pages = Page::value_variants().iter();
+        pages.map(|page| options.wants(*page, *lane))
+    });
+    ensure!(
+        choices.any(|wanted| wanted),
+        "no such page is measured on that lane, or with SELF=1; see Documentation/performance.rst"
+    );
     let mut report = if options.itself {
         Report::default()
     } else {
         Report::kept(layout)
     };
-    for lane in [Lane::Qemu, Lane::Uml] {
+    for lane in lanes {
         let wanted = |page: &&Page| options.wants(**page, lane);
         let pages: Vec<&Page> = Page::value_variants().iter().filter(wanted).collect();
         if pages.is_empty() {

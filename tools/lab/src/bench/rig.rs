@@ -424,13 +424,16 @@ pub(super) fn up(host: &Host, interface: &str, address: &str) -> Result<()> {
 }
 
 /// Has the neighbours of an interface stay known: one that is to be confirmed costs more, about 90 instructions for each
-/// packet of soft-RoCE, for five seconds of each half minute.
+/// packet of soft-RoCE, for five seconds of each half minute. An interface with a small MTU has no IPv6.
 fn settle_neighbours(host: &Host, interface: &str) -> Result<()> {
-    let settings = ["ipv4", "ipv6"].map(|family| {
-        let of = format!("sysctl -qw net.{family}.neigh.{interface}");
-        format!("{of}.base_reachable_time_ms=86400000 && {of}.delay_first_probe_time=0")
-    });
-    host.ok(&settings.join(" && ")).map(drop)
+    host.ok(&format!(
+        "set -e
+         for dir in /proc/sys/net/ipv[46]/neigh/{interface}; do
+             echo 86400000 >$dir/base_reachable_time_ms
+             echo 0 >$dir/delay_first_probe_time
+         done"
+    ))
+    .map(drop)
 }
 
 /// A counter of a host's `ib0`.
