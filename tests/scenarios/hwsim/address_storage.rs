@@ -6,7 +6,7 @@
 use super::active;
 use super::fabric::Fabric;
 use super::manager::Manager;
-use super::storage::{HCAS, INITIATOR, TARGET, addresses, verify, verify_by_wire};
+use super::storage::{HCAS, INITIATOR, TARGET, addresses, end, verify, verify_by_wire};
 use anyhow::{Context, Result};
 use lab::bed::{Bed, Host};
 use lab::scenario;
@@ -47,16 +47,6 @@ fn unplug_under(host: &Host, fabric: &Fabric, file: &str) -> Result<()> {
         .wait(host.scaled(Duration::from_secs(60)))?
         .ok()
         .context("what was written while the cable was out")?;
-    Ok(())
-}
-
-fn end(host: &Host, manager: &Manager) -> Result<()> {
-    manager.kill()?;
-    host.run_for(
-        "ib-hwsim down && modprobe -r ib_hwsim",
-        Duration::from_secs(60),
-    )?
-    .ok()?;
     Ok(())
 }
 

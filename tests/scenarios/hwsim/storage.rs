@@ -112,6 +112,11 @@ fn disk(bed: &Bed, driver: &str) -> Result<()> {
         "cd {NVMET} && rm ports/1/subsystems/disk && rmdir ports/1
         rmdir subsystems/disk/namespaces/1 subsystems/disk && rmdir /sys/kernel/config/nullb/store"
     ))?;
+    end(&host, &manager)
+}
+
+/// Ends the subnet and removes its fabric, which nobody uses any more.
+pub(super) fn end(host: &Host, manager: &Manager) -> Result<()> {
     manager.kill()?;
     host.run_for(
         "ib-hwsim down && modprobe -r ib_hwsim",
