@@ -6,6 +6,7 @@
 
 mod accounts;
 mod automatic;
+mod bench;
 mod capture;
 mod children;
 mod coexist;

@@ -7,9 +7,9 @@ use super::case::iperf3_received;
 use super::count::{Counter, Symbols};
 use super::report::{Record, Report};
 use super::statistics::Pairs;
-use super::{Options, peer, verbs};
+use super::{Options, builder, peer, verbs};
 use crate::bed::{Bed, Builder, Host};
-use crate::machine::{Kernel, Lane, Output};
+use crate::machine::{Lane, Output};
 use crate::step::say;
 use crate::task::Task;
 use anyhow::{Context, Result, ensure};
@@ -69,7 +69,7 @@ impl Medium {
 
 /// Measures the page.
 pub(super) fn page(
-    lane: Lane,
+    bed: &Builder,
     options: &Options,
     counter: Option<&Counter>,
     report: &mut Report,
@@ -82,13 +82,13 @@ pub(super) fn page(
         "ud_64",
     ];
     if pair.iter().any(|case| options.includes(case)) {
-        let rig = Rig::up(lane, counter)?;
+        let rig = Rig::up(bed)?;
         report.kernel = rig.bed.pair()?.0.ok("uname -r")?.trim().to_owned();
         rig.measure(options, counter, report)?;
         rig.bed.finish()?;
     }
     if options.includes("ud_64_flat") {
-        flat(lane, options, report)?;
+        flat(bed.lane(), options, report)?;
     }
     Ok(())
 }
@@ -102,8 +102,10 @@ struct Rig {
 }
 
 impl Rig {
-    fn up(lane: Lane, counter: Option<&Counter>) -> Result<Rig> {
-        let bed = builder("bench", lane, counter)
+    fn up(bed: &Builder) -> Result<Rig> {
+        let lane = bed.lane();
+        let bed = bed
+            .clone()
             // Each host has an HCA of its own.
             .append("ib_core.netns_mode=0")
             .up()?;
@@ -348,16 +350,6 @@ fn least(few: &Alone, many: &Alone) -> Result<(f64, f64)> {
         least = (least.0.min(few.cost()?), least.1.min(many.cost()?));
     }
     Ok(least)
-}
-
-/// A bed on which a guest's nanosecond is what the lane counts. `log` names its log files.
-pub(super) fn builder(log: &str, lane: Lane, counter: Option<&Counter>) -> Builder {
-    let builder = Builder::new(log, lane, Kernel::Base).lifetime(Duration::from_secs(1200));
-    match (lane, counter) {
-        (Lane::Uml, _) => builder,
-        (Lane::Qemu, None) => builder.icount(),
-        (Lane::Qemu, Some(counter)) => builder.icount().plugin(counter.plugin()),
-    }
 }
 
 /// Starts opensm on the port of an HCA.

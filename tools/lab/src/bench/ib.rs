@@ -12,11 +12,11 @@ mod adaptive;
 use super::Options;
 use super::case::netperf;
 use super::count::{Counter, Counts, Symbols};
-use super::fabric::{active, builder, name, opensm, seconds};
+use super::fabric::{active, name, opensm, seconds};
 use super::report::{Costs, Record, Report};
 use super::rig;
 use super::statistics::Pairs;
-use crate::bed::{Bed, Host};
+use crate::bed::{Bed, Builder, Host};
 use crate::machine::Lane;
 use crate::step::say;
 use crate::task::Task;
@@ -150,20 +150,20 @@ const CASES: [(&str, Mode, Load); 7] = [
 
 /// Measures the page.
 pub(super) fn page(
-    lane: Lane,
+    bed: &Builder,
     options: &Options,
     counter: Option<&Counter>,
     report: &mut Report,
 ) -> Result<()> {
     let both = ["text_share"].into_iter().chain(CASES.map(|case| case.0));
     if both.into_iter().any(|case| options.includes(case)) {
-        let rig = Rig::up(lane, counter, PAIR, true)?;
+        let rig = Rig::up(bed, PAIR, true)?;
         report.kernel = rig.release()?;
         rig.cases(options, counter, report)?;
         rig.finish()?;
     }
     if options.includes("adaptive") {
-        let rig = Rig::up(lane, counter, adaptive::PARALLEL, false)?;
+        let rig = Rig::up(bed, adaptive::PARALLEL, false)?;
         report.kernel = rig.release()?;
         adaptive::cases(&rig, options, counter, report)?;
         rig.finish()?;
@@ -292,14 +292,11 @@ impl fmt::Display for Cost {
 }
 
 impl Rig {
-    /// Boots it, with the fabric that `make` makes.
-    pub(super) fn up(
-        lane: Lane,
-        counter: Option<&Counter>,
-        make: &str,
-        offloads: bool,
-    ) -> Result<Rig> {
-        let bed = builder("bench", lane, counter)
+    /// Boots a bed like this one, with the fabric that `make` makes.
+    pub(super) fn up(bed: &Builder, make: &str, offloads: bool) -> Result<Rig> {
+        let lane = bed.lane();
+        let bed = bed
+            .clone()
             // Each host has an HCA of its own.
             .append("ib_core.netns_mode=0")
             .up()?;

@@ -26,7 +26,7 @@ mod statistics;
 mod text_share;
 mod verbs;
 
-use crate::bed::LINK_MTU;
+use crate::bed::{Builder, LINK_MTU};
 use crate::kernel;
 use crate::layout::Layout;
 use crate::machine::{Kernel, Lane};
@@ -40,7 +40,7 @@ use report::{Profiles, Record, Report};
 use rig::{Rig, Side};
 use statistics::Pairs;
 use std::fs;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Seconds of a profile.
 const PROFILED: u32 = 4;
@@ -67,7 +67,7 @@ pub struct Options {
 
 /// A part of what is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Page {
+pub enum Page {
     /// Datagram mode, on a good wire.
     Ud,
     /// A wire that reorders and loses; by instructions only.
@@ -91,26 +91,26 @@ impl Page {
         }
     }
 
-    /// Measures it.
+    /// Measures it, on beds like this one.
     fn measure(
         self,
-        lane: Lane,
+        bed: &Builder,
         options: &Options,
         counter: Option<&Counter>,
         report: &mut Report,
     ) -> Result<()> {
         match self {
-            Page::Ud => page_ud(options, lane, counter, report),
+            Page::Ud => page_ud(bed, options, counter, report),
             Page::Disorder => {
-                let rig = Rig::up(lane, false, LINK_MTU, None)?;
+                let rig = Rig::up(bed, false, LINK_MTU)?;
                 report.kernel = rig.release()?;
                 disorder::page(&rig, options, report)?;
                 rig.finish()
             }
-            Page::Rc => rc::page(lane, options, counter, report),
-            Page::Fabric => fabric::page(lane, options, counter, report),
-            Page::Ib => ib::page(lane, options, counter, report),
-            Page::Papers => papers::page(lane, options, report),
+            Page::Rc => rc::page(bed, options, counter, report),
+            Page::Fabric => fabric::page(bed, options, counter, report),
+            Page::Ib => ib::page(bed, options, counter, report),
+            Page::Papers => papers::page(bed, options, report),
         }
     }
 }
@@ -170,7 +170,8 @@ pub fn run(layout: &Layout, options: &Options) -> Result<()> {
             .then(|| Counter::build(layout))
             .transpose()?;
         for page in pages {
-            let outcome = page.measure(lane, options, counter.as_ref(), &mut report);
+            let bed = builder("bench", lane, counter.as_ref());
+            let outcome = page.measure(&bed, options, counter.as_ref(), &mut report);
             // Figures from before a failure count, too.
             report.keep()?;
             outcome?;
@@ -183,6 +184,40 @@ pub fn run(layout: &Layout, options: &Options) -> Result<()> {
     }
     let text = fs::read_to_string(layout.checkout.join("Documentation/performance.rst"))?;
     bars::check(&bars::published(&text)?, &report.results)
+}
+
+/// Measures cases of a page once, on beds like this one, and keeps no result: so that the tests notice when the bench does
+/// not measure any more. Returns how many cases were measured.
+///
+/// # Errors
+///
+/// A measurement fails, or a rate is 0.
+pub fn attempt(bed: &Builder, page: Page, cases: &str) -> Result<usize> {
+    let options = Options {
+        lane: Some(bed.lane()),
+        pairs: 1,
+        itself: false,
+        page: Some(page),
+        case: Some(cases.to_owned()),
+    };
+    let mut report = Report::default();
+    page.measure(bed, &options, None, &mut report)?;
+    for record in &report.results {
+        let rates = [record.ours, record.peer, record.ratio];
+        let measured = |rate: &Option<f64>| rate.is_some_and(|rate| rate.is_finite() && rate > 0.0);
+        ensure!(rates.iter().all(measured), "{record:?}");
+    }
+    Ok(report.results.len())
+}
+
+/// A bed on which a guest's nanosecond is what the lane counts. `log` names its log files.
+fn builder(log: &str, lane: Lane, counter: Option<&Counter>) -> Builder {
+    let builder = Builder::new(log, lane, Kernel::Base).lifetime(Duration::from_secs(1200));
+    match (lane, counter) {
+        (Lane::Uml, _) => builder,
+        (Lane::Qemu, None) => builder.icount(),
+        (Lane::Qemu, Some(counter)) => builder.icount().plugin(counter.plugin()),
+    }
 }
 
 /// Builds what a lane boots and loads.
@@ -199,12 +234,12 @@ fn prepare(layout: &Layout, options: &Options, lane: Lane) -> Result<()> {
 
 /// Page `ud`: datagram mode, at the largest MTU that soft-RoCE has.
 fn page_ud(
+    bed: &Builder,
     options: &Options,
-    lane: Lane,
     counter: Option<&Counter>,
     report: &mut Report,
 ) -> Result<()> {
-    let rig = Rig::up(lane, options.itself, LINK_MTU, counter)?;
+    let rig = Rig::up(bed, options.itself, LINK_MTU)?;
     report.kernel = rig.release()?;
     for case in Case::ALL
         .into_iter()

@@ -11,6 +11,7 @@ use super::ib::{DATAGRAM, LARGE, Mode, PAIR, Rig, Side};
 use super::plot::{Line, Plot};
 use super::report::{Record, Report};
 use super::statistics::Pairs;
+use crate::bed::Builder;
 use crate::machine::Lane;
 use crate::step::say;
 use crate::task::Task;
@@ -196,7 +197,7 @@ impl Figure {
 }
 
 /// Measures the page.
-pub(super) fn page(lane: Lane, options: &Options, report: &mut Report) -> Result<()> {
+pub(super) fn page(bed: &Builder, options: &Options, report: &mut Report) -> Result<()> {
     for figure in Figure::ALL {
         for (suffix, mode) in MODES {
             let case = format!("{}_{suffix}", figure.name());
@@ -204,7 +205,7 @@ pub(super) fn page(lane: Lane, options: &Options, report: &mut Report) -> Result
                 continue;
             }
             // Machines of its own: a machine does not live for hours.
-            let rig = Rig::up(lane, None, PAIR, true)?;
+            let rig = Rig::up(bed, PAIR, true)?;
             report.kernel = rig.release()?;
             let _server = (figure == Figure::Files).then(|| serve(&rig)).transpose()?;
             for side in [Side::Ours, Side::Peer] {

@@ -9,8 +9,7 @@ use super::plot::{Line, Plot};
 use super::report::{Record, Report};
 use super::rig::{Mode, Rig, Side};
 use super::statistics::Pairs;
-use crate::bed::LINK_MTU;
-use crate::machine::Lane;
+use crate::bed::{Builder, LINK_MTU};
 use crate::step::say;
 use anyhow::{Context, Result, bail, ensure};
 
@@ -82,7 +81,7 @@ const STREAMS: [Stream; 6] = [
 
 /// Measures the page.
 pub(super) fn page(
-    lane: Lane,
+    bed: &Builder,
     options: &Options,
     counter: Option<&Counter>,
     report: &mut Report,
@@ -97,7 +96,7 @@ pub(super) fn page(
         if streams().next().is_none() && !others {
             continue;
         }
-        let rig = Rig::up(lane, options.itself, ethernet, counter)?;
+        let rig = Rig::up(bed, options.itself, ethernet)?;
         report.kernel = rig.release()?;
         for stream in streams() {
             rig.large_frames(stream.large)?;

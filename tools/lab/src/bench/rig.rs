@@ -2,11 +2,10 @@
 
 //! Two hosts in one kernel, joined three times over: by Ethernet, and on it by either driver.
 
-use super::count::Counter;
 use super::peer;
 use crate::bed::{Bed, Builder, Host};
 use crate::forge;
-use crate::machine::{Kernel, Lane, Output};
+use crate::machine::{Lane, Output};
 use crate::task::Task;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -66,23 +65,9 @@ pub(super) struct Rig {
 }
 
 impl Rig {
-    /// Boots it, with an Ethernet of this MTU. With `itself`, the C driver stands in for ours.
-    pub(super) fn up(
-        lane: Lane,
-        itself: bool,
-        ethernet: u32,
-        counter: Option<&Counter>,
-    ) -> Result<Rig> {
-        let mut builder = Builder::new("bench", lane, Kernel::Base)
-            .mtu(ethernet)
-            .lifetime(Duration::from_secs(1200));
-        if lane == Lane::Qemu {
-            builder = builder.icount();
-        }
-        if let Some(counter) = counter {
-            builder = builder.plugin(counter.plugin());
-        }
-        let bed = builder.up()?;
+    /// Boots a bed like this one, with an Ethernet of this MTU. With `itself`, the C driver stands in for ours.
+    pub(super) fn up(bed: &Builder, itself: bool, ethernet: u32) -> Result<Rig> {
+        let bed = bed.clone().mtu(ethernet).up()?;
         for host in &bed.hosts {
             settle_neighbours(host, "eth0")?;
             // Both drivers are in one broadcast group: without this, each answers for the other.
