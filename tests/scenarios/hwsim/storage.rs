@@ -37,7 +37,7 @@ pub(super) fn addresses(host: &Host) -> Result<()> {
     )
 }
 
-const SERVE: &str = include_str!("../../guest/hwsim/storage/serve.sh");
+const SERVE: &str = include_str!("../../guest/storage/serve.sh");
 
 /// Writes to 32 MiB of a disk in blocks of all sizes, and reads them back.
 pub(super) fn verify(host: &Host, disk: &str) -> Result<()> {
@@ -83,7 +83,7 @@ fn disk(bed: &Bed, driver: &str) -> Result<()> {
         active(&host, hca)?;
     }
     addresses(&host)?;
-    host.sh(SERVE, &[TARGET])?;
+    host.sh(SERVE, &["rdma", TARGET, "64"])?;
     host.ok(&format!(
         "modprobe nvme-rdma && nvme connect -t rdma -a {TARGET} -w {INITIATOR} -s 4420 -n disk -c 1 -k 2 -i 2"
     ))?;
