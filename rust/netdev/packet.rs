@@ -259,6 +259,7 @@ mod tests {
         }
         assert!(!segments(ETH_P_IP, &v4, 16, GsoKind::TcpV4));
         assert!(!segments(ETH_P_IPV6, &v4, 20, GsoKind::TcpV6));
+        assert!(!segments(ETH_P_IP, &v4, 20, GsoKind::TcpV6));
 
         let mut v6 = [0u8; IPV6_LEN + UDP_LEN];
         v6[0] = 0x60;

@@ -327,6 +327,21 @@ mod tests {
         unsafe { PagePool::for_device(BUF_LEN, 64, mapper.as_raw()) }
     }
 
+    /// The kernel is told that a pool is not used any more.
+    #[test]
+    fn a_pool_is_given_up() -> Result {
+        let pool = PagePool::new(BUF_LEN, 64)?;
+        let raw = pool.pool().as_raw();
+        // SAFETY: With a second user, the pool is there until that gives it up; nobody else counts users.
+        let users = unsafe { &mut (*raw).user_cnt.refs.counter };
+        *users += 1;
+        drop(pool);
+        assert_eq!(*users, 1);
+        // SAFETY: The second user gives it up.
+        unsafe { bindings::page_pool_destroy(raw) };
+        Ok(())
+    }
+
     /// Returns true if pages of a pool are mapped, as far as the pool notes it. Where a pointer has no bits to spare,
     /// as on UML, it does not.
     ///

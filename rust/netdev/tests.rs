@@ -539,6 +539,39 @@ mod cases {
         Ok(())
     }
 
+    /// Whoever forwards a packet finds the checksum that is yet to be made.
+    #[test]
+    fn a_packet_has_its_headers_and_its_checksum() -> Result {
+        for (start, offset, summed) in [
+            (0, 0, bindings::CHECKSUM_NONE),
+            (20, 16, bindings::CHECKSUM_PARTIAL),
+        ] {
+            let skb = Skb::new(60)?;
+            let raw = core::ptr::NonNull::new(skb.0).ok_or(ENOMEM)?;
+            core::mem::forget(skb);
+            // SAFETY: It is nobody else's.
+            let mut skb = unsafe { RxSkb::from_non_null(raw) };
+            // SAFETY: The data lie behind the begin of the head.
+            let at = unsafe { (*raw.as_ptr()).data.offset_from((*raw.as_ptr()).head) } as u16;
+            let packet = crate::packet::Packet::new(0, ETH_P_IP).with_partial(start, offset);
+            // SAFETY: The packet begins with the data, and nothing was said of its checksum.
+            unsafe { skb.set_packet(&packet, at) };
+            // SAFETY: Every view of the unions holds integers only.
+            unsafe {
+                let headers = (*raw.as_ptr()).__bindgen_anon_4.headers.as_ref();
+                assert_eq!(u16::from_be(headers.protocol), ETH_P_IP);
+                assert_eq!(headers.network_header, at);
+                assert_eq!(u32::from(headers.ip_summed()), summed);
+                if summed == bindings::CHECKSUM_PARTIAL {
+                    let sum = headers.__bindgen_anon_1.__bindgen_anon_1;
+                    assert_eq!((sum.csum_start, sum.csum_offset), (at + start, offset));
+                    assert_eq!(headers.transport_header, at + start);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Headers of a clone are written in place; payload that it shares with TCP is copied first.
     #[test]
     fn shared_payload_is_not_written() -> Result {

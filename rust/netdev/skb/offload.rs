@@ -271,3 +271,47 @@ impl Drop for Segments {
         }
     }
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kunit_tests(rust_netdev_offload)]
+mod tests {
+    use super::*;
+
+    /// Leaves the checksum of what begins `start` bytes into the data to be made, and stored `offset` bytes behind that.
+    fn leave(skb: &TxSkb, start: usize, offset: u16) {
+        let start = (skb.headroom() + start) as u16;
+        // SAFETY: The skb is ours alone; every view of the unions holds integers only.
+        unsafe {
+            let headers = (*skb.as_raw()).__bindgen_anon_4.headers.as_mut();
+            headers.__bindgen_anon_1.__bindgen_anon_1.csum_start = start;
+            headers.__bindgen_anon_1.__bindgen_anon_1.csum_offset = offset;
+            headers.set_ip_summed(bindings::CHECKSUM_PARTIAL as u8);
+        }
+    }
+
+    /// What is told counts from the packet, and the two bytes of the checksum are within the head.
+    #[test]
+    fn a_checksum_is_within_its_packet() -> Result {
+        let skb = TxSkb::new(&[0; 40])?;
+        assert_eq!(skb.partial_checksum(0), None);
+        for (from, at, offset, start) in [
+            (0, 20, 16, Some(20)),
+            (0, 22, 16, Some(22)),
+            (0, 23, 16, None),
+            (8, 20, 16, Some(12)),
+            (8, 22, 16, Some(14)),
+            (8, 23, 16, None),
+            (8, 8, 30, Some(0)),
+            (8, 7, 16, None),
+            (48, 20, 16, None),
+        ] {
+            leave(&skb, at, offset);
+            let wanted = start.map(|start| PartialChecksum { start, offset });
+            assert_eq!(skb.partial_checksum(from), wanted);
+            assert!(skb.has_partial_checksum(at, offset));
+            assert!(!skb.has_partial_checksum(at + 1, offset));
+            assert!(!skb.has_partial_checksum(at, offset + 1));
+        }
+        Ok(())
+    }
+}
