@@ -20,8 +20,8 @@ ipoib_rs: IP over InfiniBand for Linux, in Rust. Everything below runs as root.
   make deb       the Debian packages, checked by lintian
   make kernel    the lab's kernels
   make lint      formatting, lints, licences
-  make mutants   change the protocol rules in each small way there is, and count the changes that the tests
-                 notice; takes a day  (SHARD=0/14: every 14th change, from the first on; T=driver: of the
+  make mutants   change the protocol rules and the rings in each small way there is, and count the changes that
+                 the tests notice; takes a day  (SHARD=0/14: every 14th change, from the first on; T=driver: of the
                  driver's hot path instead; T=ud/ring.rs: only changes there whose names contain this)
   make fuzz      give the fuzz targets of tests/fuzz inputs that reach more and more of their code
                  (FOR=10m: for that time; T=name: one of them; INPUT=file: that input again)
