@@ -52,7 +52,7 @@ module! {
         },
         qkey: u32 {
             default: 0x8001_0b1b,
-            description: "Q_Key of interfaces on RoCE ports; with the high bit set, unprivileged user space cannot send with it",
+            description: "Q_Key of interfaces on RoCE ports; with the high bit set, a queue pair of unprivileged user space cannot have it",
         },
         replace: u8 {
             default: 0,
