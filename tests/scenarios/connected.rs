@@ -2,6 +2,7 @@
 
 //! Connected mode: RC connections between peers that have them, UD for everything else.
 
+mod answers;
 mod credit;
 mod extended;
 pub(crate) mod forged;
