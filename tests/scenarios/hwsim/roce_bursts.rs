@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Bursts of frames to this checkout's driver over Ethernet ports: each is handed to the device at its end, whatever becomes
-//! of its last frame, and what a poll takes is posted again in its middle.
+//! of its last frame, and what a poll takes is posted again in its middle. And frames that are no bursts, and as fast.
 
 use super::device_failures::struck_in;
 use super::roce::{file, ping, up, write};
@@ -18,6 +18,8 @@ use std::time::Duration;
 const LIMITS: &str = "/sys/class/net/ib0/queues/tx-0/byte_queue_limits";
 
 const BURST: &str = include_str!("../../guest/hwsim/roce_bursts/burst.py");
+
+const SINGLES: &str = include_str!("../../guest/hwsim/roce_bursts/singles.py");
 
 /// Frames of a burst that are for the peer.
 const GOOD: u64 = 4;
@@ -167,6 +169,40 @@ scenario! {
         ensure!(struck_in(&b.outside().ok(&format!("cat {}", file(b, "faults")))?, "post_srq_recv")? == 0);
         b.ok("cd /sys/class/net/ib0 && echo 0 >napi_defer_hard_irqs && echo 0 >gro_flush_timeout")?;
         set_mode(b, "datagram")?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Frames that are sent one by one, and fast, share completion events: the poll that frees them rests, and asks for
+    /// none meanwhile. Each would have one of its own.
+    #[on(uml, base)]
+    fn single_frames_share_events(bed) {
+        // On one CPU, nothing is sent until all is done that comes of the frame before.
+        let bed = bed.one_machine().cpus(1).up()?;
+        up(&bed, "", |_| Ok(()))?;
+        let (a, b) = bed.pair()?;
+        ping(a, b)?;
+        hush(&bed)?;
+        // There is no rest while the stack's queue is stopped.
+        a.ok(&format!("echo 1000000 >{LIMITS}/limit_max && echo 1000000 >{LIMITS}/limit_min"))?;
+        let peer = b.ok("cat /sys/class/net/ib0/address")?;
+        // Without its flags, so that no frame has a number.
+        let peer = format!("00{}", &peer.trim().replace(':', "")[2..]);
+        // It counts the requests for an event.
+        write(a, "faults", "req_notify_cq EIO at 1000000000")?;
+        let mut seen = Vec::new();
+        // A hundred ticks at most. On a busy computer, frames may not be fast enough for most of them.
+        a.until(Duration::from_secs(10), || {
+            let before = (called(a)?, counter(a, "tx_frames")?);
+            a.python(SINGLES, &[&peer, "20"])?.ok()?;
+            all_sent(a)?;
+            let (events, frames) = (called(a)? - before.0, counter(a, "tx_frames")? - before.1);
+            seen.push((events, frames));
+            ensure!(frames == 20_000, "{frames} frames: {}", story(a));
+            Ok(events < frames * 9 / 10)
+        })
+        .with_context(|| format!("events and frames: {seen:?}"))?;
         bed.finish()
     }
 }
