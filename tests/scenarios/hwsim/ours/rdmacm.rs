@@ -20,6 +20,9 @@ const CLIENT: &str = include_str!("../../../guest/hwsim/rdmacm/client.py");
 pub(crate) const ASK6: &str = include_str!("../../../guest/hwsim/rdmacm/ask6.py");
 const PACKET6: &str = include_str!("../../../guest/hwsim/rdmacm/packet6.py");
 
+/// An address that no interface has.
+const FOREIGN: &str = "10.1.0.9";
+
 /// Makes an interface of a partition on an HCA, which all namespaces see, with an address.
 fn link(host: &Host, name: &str, (hca, pkey): (u8, u16), address: &str) -> Result<()> {
     host.ok(&format!(
@@ -41,9 +44,14 @@ fn serve(host: &Host, address: &str, port: u16, name: &str) -> Result<Task> {
     Ok(task)
 }
 
-/// Connects from an address to another one; the server's name, or what comes instead of it.
+/// Connects from an address to another one, which answers; the server's name, or what comes instead of it.
 fn connect(from: &Host, own: &str, to: &str, port: u16) -> Result<String> {
     from.wait_until(&format!("ping -q -c 1 -W 1 -I {own} {to}"), LIMIT)?;
+    ask(from, own, to, port)
+}
+
+/// Does so whether that answers or not.
+fn ask(from: &Host, own: &str, to: &str, port: u16) -> Result<String> {
     let limit = from.scaled(LIMIT).as_secs().to_string();
     let port = port.to_string();
     let output = from.python(&format!("{UCM}{CLIENT}"), &[own, to, &port, &limit])?;
@@ -108,6 +116,51 @@ scenario! {
         }
         manager.end()?;
         outside.run_for("ib-hwsim down && modprobe -r ib_hwsim ipoib_rs", Duration::from_secs(60))?.ok()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// With `replace=1`, a request for an address that no interface has goes to the only interface with the P_Key and the GID
+    /// that it came to. If there are two, or without that parameter, it is refused.
+    #[on(lockdep)]
+    fn foreign_addresses_with_replace(bed) {
+        let bed = bed.one_machine().up()?;
+        let (client, b) = bed.pair()?;
+        let outside = client.outside();
+        outside.ok("modprobe rdma_ucm &&
+                    printf 'Default=0x7fff, ipoib : ALL=full;\\nBlue=0x0001, ipoib : ALL=full;\\n' >/tmp/partitions.conf")?;
+        make(&outside, "pair")?;
+        let manager = Manager::start(&outside, &device(1), "-P /tmp/partitions.conf")?;
+        for hca in [1, 2] {
+            active(&outside, &device(hca))?;
+        }
+        for (parameters, by_the_only_one) in [("replace=0", "rejected"), ("replace=1 ports=none", "by b")] {
+            outside.ok(&format!("modprobe ipoib_rs {parameters}"))?;
+            link(client, "ib0", (1, 0xffff), "10.1.0.1")?;
+            link(b, "ib0", (2, 0xffff), "10.1.0.2")?;
+            // In another partition, it is none of those that fit.
+            link(b, "ib1", (2, 0x8001), "10.2.0.2")?;
+            let lladdr = b.ok("cat /sys/class/net/ib0/address")?;
+            client.ok(&format!("ip neigh replace {FOREIGN} lladdr {} dev ib0 nud permanent", lladdr.trim()))?;
+            let server = serve(b, "0.0.0.0", 4711, "b")?;
+            let foreign = |wanted: &str| -> Result<()> {
+                let answer = ask(client, "10.1.0.1", FOREIGN, 4711)?;
+                ensure!(answer == wanted, "{parameters}: {answer}, not {wanted}");
+                Ok(())
+            };
+            ensure!(connect(client, "10.1.0.1", "10.1.0.2", 4711)? == "by b", "{parameters}");
+            foreign(by_the_only_one)?;
+            link(b, "ib2", (2, 0xffff), "10.3.0.2")?;
+            foreign("rejected")?;
+            // It was for the second one that it was refused.
+            b.ok("ip link del ib2")?;
+            foreign(by_the_only_one)?;
+            server.stop()?;
+            outside.ok("modprobe -r ipoib_rs")?;
+        }
+        manager.end()?;
+        outside.run_for("ib-hwsim down && modprobe -r ib_hwsim", Duration::from_secs(60))?.ok()?;
         bed.finish()
     }
 }
