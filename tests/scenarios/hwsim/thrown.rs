@@ -34,8 +34,8 @@ fn taken_and_refused(report: &str) -> Result<()> {
 }
 
 scenario! {
-    /// Random requests by netlink, ethtool, sysfs, sysctl and configfs while the interface carries traffic. Afterwards the
-    /// pair exchanges packets without loss. `ROUNDS` is the number of seeds.
+    /// Random requests by netlink, ethtool's ioctl and its generic netlink, sysfs, sysctl and configfs while the interface
+    /// carries traffic. Afterwards the pair exchanges packets without loss. `ROUNDS` is the number of seeds.
     fn requests_at_a_live_pair(bed) {
         let (seeds, longer) = bed.rounds(1)?;
         let bed = bed.one_machine().append(EXCLUSIVE).lifetime(Duration::from_secs(240) * longer).up()?;

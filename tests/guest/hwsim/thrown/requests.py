@@ -10,9 +10,12 @@ from pathlib import Path
 seed, count, fabrics = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]) if len(sys.argv) > 3 else None
 chance = random.Random(seed)
 rtnl = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+genl = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 16)
+# SOL_NETLINK, NETLINK_EXT_ACK: refusals are told in words.
+genl.setsockopt(270, 11, 1)
 plain = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
-NEWLINK, DELLINK, REQUEST, ACK, EXCL, CREATE = 16, 17, 1, 4, 0x200, 0x400
+ERROR, DONE, NEWLINK, DELLINK, REQUEST, ACK, DUMP, EXCL, CREATE = 2, 3, 16, 17, 1, 4, 0x300, 0x200, 0x400
 ADDRESS, BROADCAST, IFNAME, MTU, LINK, TXQLEN, LINKINFO, GROUP, PROTO_DOWN = 1, 2, 3, 4, 5, 13, 18, 27, 39
 UP = 1
 TEXTS = ["\n", "0", "1", "-1", "2", "4096", "65520", "65535", "4294967296", "datagram", "connected", "0x8001", "0x8002",
@@ -33,15 +36,24 @@ def value(length):
 def attribute(kind, data):
     return struct.pack("=HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
 
+# Sends a request, and returns the bodies of the messages that answer it.
+def exchange(netlink, number, flags, body):
+    netlink.send(struct.pack("=IHHII", 16 + len(body), number, flags | REQUEST | ACK, 1, 0) + body)
+    answers = []
+    while True:
+        data = netlink.recv(65536)
+        while data:
+            length, kind = struct.unpack_from("=IH", data)
+            if kind in (ERROR, DONE):
+                code = -struct.unpack_from("=i", data, 16)[0]
+                if code:
+                    raise OSError(code, os.strerror(code))
+                return answers
+            answers.append(data[16:length])
+            data = data[length + 3 & ~3:]
+
 def call(number, flags, index, attributes, state=0, mask=0):
-    body = struct.pack("=BxHiII", 0, 0, index, state, mask) + attributes
-    rtnl.send(struct.pack("=IHHII", 16 + len(body), number, flags | REQUEST | ACK, 1, 0) + body)
-    answer = rtnl.recv(65536)
-    while struct.unpack_from("=H", answer, 4)[0] != 2:
-        answer = rtnl.recv(65536)
-    code = -struct.unpack_from("=i", answer, 16)[0]
-    if code:
-        raise OSError(code, os.strerror(code))
+    exchange(rtnl, number, flags, struct.pack("=BxHiII", 0, 0, index, state, mask) + attributes)
 
 # Attributes of "ip link ... type ipoib_rs", some of which do not exist.
 def link_info():
@@ -87,6 +99,121 @@ def ethtool():
         struct.pack_into("=I", memory, 4 * chance.randrange(1, 24), value)
     struct.pack_into("=I", memory, 0, get + 1)
     fcntl.ioctl(plain, 0x8946, asked)
+
+# CTRL_CMD_GETFAMILY with CTRL_ATTR_FAMILY_NAME: what comes has the name, too, and then the number.
+answer, = exchange(genl, 16, 0, struct.pack("=BBH", 3, 1, 0) + attribute(2, b"ethtool\0"))
+family, = struct.unpack_from("=H", answer, answer.index(struct.pack("=HH", 6, 1)) + 4)
+
+NESTED = 0x8000
+# What is in a nested attribute: a set of bits, or something else.
+BITS, OTHER = "bits", "other"
+# Messages of ethtool's generic netlink (linux/ethtool_netlink_generated.h), with the lengths of their attributes, less the
+# first one, which is the header. Those that change something:
+SETS = {
+    3: {2: 1, 3: 1, 5: 1},                                           # LINKINFO
+    5: {2: 1, 3: BITS, 5: 4, 6: 1, 7: 1, 9: 4},                      # LINKMODES
+    8: {2: BITS},                                                    # DEBUG
+    10: {2: BITS, 3: 6},                                             # WOL
+    12: {3: BITS},                                                   # FEATURES
+    14: {2: BITS},                                                   # PRIVFLAGS
+    16: {6: 4, 7: 4, 8: 4, 9: 4, 10: 4, 11: 1, 12: 4, 13: 1, 17: 4}, # RINGS
+    18: {6: 4, 7: 4, 8: 4, 9: 4},                                    # CHANNELS
+    20: {2: 4, 3: 4, 4: 4, 6: 4, 11: 1, 17: 4, 24: 1, 29: OTHER},    # COALESCE
+    22: {2: 1, 3: 1, 4: 1},                                          # PAUSE
+    24: {2: BITS, 5: 1, 6: 1, 7: 4},                                 # EEE
+    26: {},                                                          # CABLE_TEST
+    27: {2: OTHER},                                                  # CABLE_TEST_TDR
+    30: {2: BITS, 3: 1},                                             # FEC
+    35: {2: 1},                                                      # MODULE
+    37: {3: 4, 6: 4, 14: 4},                                         # PSE
+    40: {3: 1, 5: 4, 6: 4},                                          # PLCA
+    43: {2: 1, 3: 1, 7: 1, 9: 4},                                    # MM
+    44: {2: 8, 3: 4},                                                # MODULE_FW_FLASH
+    47: {2: OTHER, 3: BITS, 4: BITS, 5: 4},                          # TSCONFIG
+    48: {2: 4, 3: 4, 4: 64, 5: 40, 6: 4, 8: OTHER},                  # RSS
+    49: {2: 4, 3: 4, 4: 64, 5: 40},                                  # RSS_CREATE
+    50: {2: 4},                                                      # RSS_DELETE
+}
+# Those that ask.
+GETS = {number: {} for number in (2, 4, 6, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 28, 29, 33, 34, 36, 39, 41, 42, 45, 46, 51)}
+GETS |= {1: {2: OTHER, 3: 0}, 31: {2: 4, 3: 4, 4: 1, 5: 1, 6: 1}, 32: {3: BITS, 5: 4}, 38: {2: 4, 7: 4}}
+FEATURES = ["rx-gro", "tx-scatter-gather", "tx-generic-segmentation", "tx-tcp-segmentation", "tx-checksum-ipv4", "rx-checksum",
+            "highdma", "hw-tc-offload", "loopback", "none", ""]
+
+# A set of bits, as words or one by one.
+def bits():
+    if chance.random() < 0.5:
+        data = attribute(2, value(4))
+        for kind in chance.sample([1, 4, 5], chance.randrange(4)):
+            data += attribute(kind, b"" if kind == 1 else chance.randbytes(4 * chance.randrange(4)))
+        return data
+    data = b""
+    for _ in range(chance.randrange(3)):
+        name = attribute(2, chance.choice(FEATURES).encode() + b"\0")
+        bit = chance.choice([name, name, attribute(1, value(4))])
+        data += attribute(1 | NESTED, bit + (attribute(3, b"") if chance.random() < 0.5 else b""))
+    return attribute(3 | NESTED, data)
+
+# Attributes in attributes, of which most are no good.
+def nest(depth=3):
+    data = b""
+    for _ in range(chance.randrange(3)):
+        inner = nest(depth - 1) if depth and chance.random() < 0.5 else value(4)
+        data += attribute(chance.randrange(4) | chance.choice([0, NESTED]), inner)
+    return data
+
+# The header: which interface, by its number or its name or both, and flags.
+def header():
+    name = chance.choice(["ib0"] * 12 + children() + ["none", "", "x" * 40])
+    known = name == "ib0" or name in children()
+    number = socket.if_nametoindex(name) if known else chance.choice([0, 0x7fffffff, 0xffffffff])
+    data = b""
+    if chance.random() < 0.5:
+        data += attribute(1, struct.pack("=I", number))
+    if not data or chance.random() < 0.2:
+        data += attribute(2, name.encode() + b"\0")
+    if chance.random() < 0.3:
+        data += attribute(3, struct.pack("=I", chance.choice([1, 2, 3, 4, 7, 0xffffffff])))
+    if chance.random() < 0.05:
+        data += nest()
+    return data
+
+def ask_ethtool(number, kinds, chosen, flags=0):
+    # Only statistics have it elsewhere.
+    data = b"" if chance.random() < 0.03 else attribute((2 if number == 32 else 1) | NESTED, header())
+    for kind in chosen:
+        length = kinds.get(kind, 4)
+        if length == BITS:
+            data += attribute(kind | NESTED, bits())
+        elif length == OTHER:
+            data += attribute(kind | NESTED, nest())
+        else:
+            data += attribute(kind, value(length) if length else b"")
+    if chance.random() < 0.05:
+        data += chance.randbytes(chance.randrange(12))
+    if chance.random() < 0.03:
+        data = data[:chance.randrange(len(data) + 1)]
+    exchange(genl, family, flags, struct.pack("=BBH", number, 1, 0) + data)
+
+# Some of a message's attributes, and now and then one that it does not have.
+def some(kinds):
+    chosen = chance.sample(sorted(kinds), min(chance.randrange(4), len(kinds)))
+    return chosen + [chance.randrange(64)] * (chance.random() < 0.1)
+
+def ethtool_get():
+    number = chance.choice(sorted(GETS))
+    ask_ethtool(number, GETS[number], some(GETS[number]), chance.choice([0, 0, DUMP]))
+
+# Half of them are what the driver knows, its rings and its coalescing, mostly with numbers that it takes.
+def ethtool_set():
+    if chance.random() < 0.5:
+        number = chance.choice(sorted(SETS))
+        return ask_ethtool(number, SETS[number], some(SETS[number]), DUMP * (chance.random() < 0.05))
+    number, kinds, numbers = chance.choice([(16, [6, 9], [64, 128, 256, 1024]), (20, [2, 3], [0, 1, 8, 100])])
+    data = attribute(1 | NESTED, attribute(2, b"ib0\0"))
+    for kind in chance.sample(kinds, chance.randrange(3)):
+        data += attribute(kind, struct.pack("=I", chance.choice(numbers)) if chance.random() < 0.7 else value(4))
+    exchange(genl, family, 0, struct.pack("=BBH", number, 1, 0) + data)
 
 def write(path, data):
     with open(path, "wb", buffering=0) as file:
@@ -135,7 +262,7 @@ def configfs():
 if fabrics:
     kinds = [configfs]
 else:
-    kinds = [change, add, delete, ethtool, sysfs, sysctl]
+    kinds = [change, add, delete, ethtool, ethtool_get, ethtool_set, sysfs, sysctl]
     before = settings()
 results = {kind.__name__: [0, 0] for kind in kinds}
 for _ in range(count):
