@@ -13,7 +13,7 @@ const FLOWS: &str = include_str!("../../guest/connected/lanes/flows.py");
 
 scenario! {
     /// Two connections to a peer are two again after a while without traffic, whichever is wanted first.
-    #[on(timed, races, infiniband)]
+    #[on(timed, races)]
     fn lanes_stay_apart(bed) {
         let bed = bed.lifetime(Duration::from_secs(300)).up()?;
         let (a, b) = connected(&bed)?;
@@ -52,7 +52,7 @@ fn two_each(hosts: [&Host; 2]) -> Result<()> {
 scenario! {
     /// Two connections to a peer are two again after each change of the mode, whoever changes it and in whichever order,
     /// while frames go on both ways.
-    #[on(timed, infiniband)]
+    #[on(timed)]
     fn lanes_outlive_a_change_of_the_mode(bed) {
         let (rounds, more) = bed.rounds(8)?;
         let bed = bed.lifetime(Duration::from_secs(120) * more).up()?;

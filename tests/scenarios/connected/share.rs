@@ -2,13 +2,16 @@
 
 //! The connections that all interfaces on an RDMA device have together.
 
-use super::{LARGE, connect, connected, story};
+use super::{LARGE, connect, connected, story, up};
 use crate::inspect::{directory, table};
+use crate::order::counter;
+use crate::ping::lossless;
 use crate::transfer::Transfer;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use lab::bed::{Bed, Host};
 use lab::scenario;
 use lab::task::Task;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Where the limit is.
@@ -133,7 +136,7 @@ fn get_on(a: &Host, b: &Host, short: &[&Host]) -> Result<()> {
 
 scenario! {
     /// Two interfaces on a device with room for one connection share that. With room for two, both have theirs.
-    #[on(timed, races, infiniband)]
+    #[on(timed, races)]
     fn interfaces_share_a_device(bed) {
         let bed = bed.lifetime(Duration::from_secs(480)).up()?;
         let (a, b) = shared(&bed)?;
@@ -175,11 +178,77 @@ scenario! {
 scenario! {
     /// The devices at both ends have room for one connection. They agree on an interface by chance, which takes too long
     /// where all is slow.
-    #[on(infiniband, base)]
+    #[on(base)]
     fn interfaces_share_devices_at_both_ends(bed) {
         let bed = bed.lifetime(Duration::from_secs(480)).up()?;
         let (a, b) = shared(&bed)?;
         get_on(a, b, &[a, b])?;
+        bed.finish()
+    }
+}
+
+/// The numbers of the queue pairs that a host's device has for connections.
+fn numbers(host: &Host) -> Result<BTreeSet<String>> {
+    let text = host.ok(&format!(
+        "rdma resource show qp link {}/1 type RC | sed -n 's/.* lqpn \\([0-9]*\\) .*/\\1/p'",
+        host.rdma_device()
+    ))?;
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+/// Sends large packets for a second, all of which pass by a connection.
+fn passes(from: &Host, to: &Host) -> Result<()> {
+    let frames =
+        || Ok::<_, anyhow::Error>([counter(from, "rc_tx_frames")?, counter(to, "rc_rx_frames")?]);
+    let before = frames()?;
+    lossless(from, &format!("-c 20 -i 0.05 -W 5 -s 20000 {}", to.ip4()))?;
+    for (before, after) in before.into_iter().zip(frames()?) {
+        ensure!(after >= before + 20, "{}{}", story(from), story(to));
+    }
+    Ok(())
+}
+
+scenario! {
+    /// A limit that is lower than the number of connections closes none: they stay and carry frames. A new peer gets none.
+    #[on(timed)]
+    fn a_lower_limit_closes_nothing(bed) {
+        let bed = bed.hosts(4).up()?;
+        up(&bed)?;
+        let [a, b, c, d] = bed.hosts.as_slice() else {
+            bail!("no four hosts");
+        };
+        for peer in [b, c] {
+            connect(a, peer)?;
+        }
+        // Requests that crossed have come to an end.
+        let device = a.rdma_device();
+        let two = format!(
+            "ethtool -S ib0 | grep -q ' rc_current: 2$' && [ $(rdma resource show qp link {device}/1 | grep -c 'type RC') = 2 ]"
+        );
+        a.wait_until(&two, Duration::from_secs(20)).with_context(|| story(a))?;
+        let before = numbers(a)?;
+        a.ok(&format!("echo 1 >{LIMIT}"))?;
+        // The driver looks at a connection twice a second, so that it does while the other one carries these.
+        for peer in [b, c] {
+            passes(a, peer)?;
+        }
+        let after = numbers(a)?;
+        ensure!(after == before, "{before:?} {after:?} {}", story(a));
+
+        // An answer would have the first host ask the new peer ten times a second.
+        a.ok("echo 1 >/proc/sys/net/ipv4/icmp_echo_ignore_all")?;
+        let busy = [b, c].map(|peer| a.spawn(&format!("ping -q -i 0.01 {}", peer.ip4())));
+        let asks = d.spawn(&format!("ping -q -i 0.05 {}", a.ip4()))?;
+        let refused = "[ $(ethtool -S ib0 | sed -n 's/^ *rc_refused_full: //p') -ge 2 ]";
+        a.wait_until(refused, Duration::from_secs(10)).with_context(|| format!("{}{}", story(a), story(d)))?;
+        asks.stop()?;
+        for task in busy {
+            task?.stop()?;
+        }
+        // One that a busy machine leaves unused for 100 ms makes room, as it should.
+        let after = numbers(a)?;
+        let is_new = !after.is_subset(&before);
+        ensure!(!is_new && counter(d, "rc_connected")? == 0, "{before:?} {after:?} {}{}", story(a), story(d));
         bed.finish()
     }
 }
