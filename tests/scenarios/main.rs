@@ -40,6 +40,7 @@ mod roce;
 mod samples;
 mod siblings;
 mod streams;
+mod swap;
 mod sysctl;
 mod timers;
 mod transfer;

@@ -5,6 +5,7 @@
 # Arguments: the transport, rdma or tcp; the target's IPv4 address; the disk's size in MiB.
 
 nvmet=/sys/kernel/config/nvmet
+mountpoint -q /sys/kernel/config || mount -t configfs configfs /sys/kernel/config
 modprobe null_blk nr_devices=0 && modprobe "nvmet-$1"
 cd /sys/kernel/config/nullb && mkdir store
 echo "$3" >store/size && echo 1 >store/memory_backed && echo 1 >store/power
