@@ -15,7 +15,8 @@ for directory in /proc/sys/net/ipoib/*/; do
 	echo "interface $1$name"
 	ethtool -S "$name" || exit
 done
-rdma resource show qp | sed -n "/ state ERR /{/\\[ipoib_rs\\]\\|type GSI/s/^/error /p}"
+pairs=$(rdma resource show qp) || exit
+echo "$pairs" | sed -n "/ state ERR /{/\\[ipoib_rs\\]\\|type GSI/s/^/error /p}"
 '
 
 # Those with a name come first, and each once.

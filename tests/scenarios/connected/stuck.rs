@@ -21,7 +21,10 @@ fn crawl(host: &Host, millis: u64) -> Result<()> {
     Ok(())
 }
 
-/// Sends 150 pings, five a second, and returns how many of them took more than a second.
+/// Pings in a second: one every 0.2 s.
+const RATE: usize = 5;
+
+/// Sends 150 pings, and returns how many of them took more than a second.
 fn late(from: &Host, to: &Host) -> Result<usize> {
     let ping = format!("ping -i 0.2 -c 150 -W 20 {}", to.ip4());
     let text = from.run_for(&ping, Duration::from_secs(90))?.ok()?;
@@ -51,7 +54,7 @@ scenario! {
         let late = late(a, c)?;
         flood.stop()?;
         // A stop is over when it has lasted for 5 s, and those of its first four are late. Two would be twice as many.
-        ensure!(late < 2 * 4 * 5, "{late} of 150 pings were late: {}", story(a));
+        ensure!(late < 2 * 4 * RATE, "{late} of 150 pings were late: {}", story(a));
         ensure!(counter(a, "rc_stuck")? > 0, "{}", story(a));
         // Frames that wait for the next connection arrive.
         crawl(b, 0)?;
@@ -76,7 +79,9 @@ scenario! {
         flood.wait_for("ready", a.scaled(Duration::from_secs(10)))?;
         let late = late(a, c)?;
         flood.stop()?;
-        ensure!(late < 10, "{late} of 150 pings were late: {}", story(a));
+        // Others no longer wait after half a second without progress, which is looked for twice a second: none has to be late.
+        // Until the peer is given up, after 5 s, those of the first four seconds would be. A busy machine may have half of them.
+        ensure!(late < 4 * RATE / 2, "{late} of 150 pings were late: {}", story(a));
         ensure!(counter(a, "rc_stuck")? > 0, "{}", story(a));
         bed.finish()
     }

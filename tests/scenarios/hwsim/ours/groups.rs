@@ -150,6 +150,8 @@ scenario! {
         partition(5)?;
         let manager = Manager::start(a, &hca(a), options)?;
         manager.wait_for("SUBNET UP", Duration::from_secs(10))?;
+        // A request to join that a busy manager drops fails after 3 s, and the driver waits for 1 s, then for 2 s, before the
+        // next: time for two of these, and for a last look of 6 s, which is that long if neither is answered.
         a.until(Duration::from_secs(15), || Ok(large_multicast(a)? && large_multicast(b)?))
             .context("the group has not grown")?;
         for host in [a, b] {
