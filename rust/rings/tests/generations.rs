@@ -35,6 +35,8 @@ proptest! {
     ) {
         let mut generations = Generations::after(last);
         let mut chained: Vec<u64> = (0..size).map(|index| generations.next_id(index)).collect();
+        prop_assert_eq!(generations.last(), last.wrapping_add(size));
+        prop_assert_eq!(generations.posted(), last);
         let mut posted: Vec<u64> = Vec::new();
         for op in ops {
             match op {

@@ -3,6 +3,7 @@
 //! The ring in any order against a model: a device that completes what it likes, in any order.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use ipoib_rings::slots::{id, parts, Slot, Slots};
 use ipoib_rings::sync::AtomicU32;
@@ -74,6 +75,22 @@ fn what_has_completed_is_not_taken_back() {
     // SAFETY: As above; the device has refused it, too.
     assert_eq!(unsafe { slots.take_back() }, None);
     assert_eq!(slots.free(), 2);
+}
+
+/// What the device never completes is dropped with its slot.
+#[test]
+fn what_is_posted_is_dropped_in_the_end() {
+    let frame = Rc::new(());
+    let vector: Vec<Slot<Rc<()>>> = vec![Slot::new(), Slot::new()];
+    let ids: Vec<AtomicU32> = (0..2).map(AtomicU32::new).collect();
+    // SAFETY: They are vectors, which nobody else has.
+    let slots = unsafe { Slots::new(vector, ids) }.expect("a power of two");
+    let index = slots.peek().expect("is empty");
+    // SAFETY: There is one thread; it was peeked.
+    unsafe { slots.fill(index, 1, frame.clone()) };
+    assert_eq!(Rc::strong_count(&frame), 2);
+    drop(slots);
+    assert_eq!(Rc::strong_count(&frame), 1);
 }
 
 proptest! {
