@@ -34,10 +34,12 @@ const KUNIT: &str = "kunit::uml_base";
 /// Most short tests that are run on a change.
 const SHORT: usize = 4;
 /// Most tests that are run after the short ones. Those come first that reach many places of the change's file, above all
-/// places that few tests reach. Tests that reach the same places mostly notice the same changes.
+/// places that are near and that few tests reach. Tests that reach the same places mostly notice the same changes.
 const NEAR: usize = 8;
 /// Worth of a place, which the tests that reach it share.
 const WHOLE: u64 = 1 << 20;
+/// Places this far from the change are worth half as much as those beside it: a function has about as many.
+const FAR: usize = 8;
 /// Time limit of a test. Scenarios have limits of their own, which strike before, but wait for other runs on the computer
 /// first.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -267,7 +269,10 @@ impl Coverage {
                 *reached_by.entry(*place).or_default() += 1;
             }
         }
-        let share = |place| WHOLE / reached_by[place];
+        let share = |place: &usize| {
+            let distance = 1 + place.abs_diff(number) / FAR;
+            WHOLE / reached_by[place] / distance as u64
+        };
         let mut tests: Vec<(u64, u64, &str)> = self
             .tests
             .iter()
@@ -482,5 +487,20 @@ mod tests {
             ]
         );
         assert!(names(3).is_empty());
+    }
+
+    /// Of two tests that are alone with a place each, the one with the place beside the change comes first.
+    #[test]
+    fn places_beside_the_change_are_worth_more() {
+        let mut coverage = Coverage::default();
+        for n in 0..SHORT as u64 {
+            let reached = BTreeSet::from([50]);
+            coverage.tests.insert(format!("short {n}"), (reached, n));
+        }
+        for (name, place) in [("far", 10), ("beside", 51)] {
+            let reached = BTreeSet::from([50, place]);
+            coverage.tests.insert(name.to_owned(), (reached, 100));
+        }
+        assert_eq!(coverage.of(50, &(0..100))[SHORT..], ["beside", "far"]);
     }
 }
