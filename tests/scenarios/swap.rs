@@ -13,7 +13,7 @@ const FILL: &str = include_str!("../guest/swap/fill.py");
 const DISK: &str = "/dev/nvme0n1";
 /// Memory of a host, in MiB.
 const MEMORY: u32 = 768;
-/// What a host has to swap, in MiB.
+/// Memory that a host has to swap, in MiB.
 const SWAPPED: u64 = 64;
 
 /// Bytes that a host's interface has sent so far.
