@@ -77,7 +77,7 @@ fn what_has_completed_is_not_taken_back() {
     assert_eq!(slots.free(), 2);
 }
 
-/// What the device never completes is dropped with its slot.
+/// A frame that the device never completes is dropped with its slot.
 #[test]
 fn what_is_posted_is_dropped_in_the_end() {
     let frame = Rc::new(());
