@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    /// What is told counts from the packet, and the two bytes of the checksum are within the head.
+    /// The place of a checksum counts from the packet, and its two bytes are within the head.
     #[test]
     fn a_checksum_is_within_its_packet() -> Result {
         let skb = TxSkb::new(&[0; 40])?;
