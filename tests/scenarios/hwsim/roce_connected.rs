@@ -268,7 +268,7 @@ scenario! {
 scenario! {
     /// Where the device never says so, connections come and go all the same, all but the first without waiting for that,
     /// and no receive is lost for good: 64 would soon be used up.
-    #[on(lockdep, races)]
+    #[on(timed, lockdep, races)]
     fn a_last_receive_that_never_comes_costs_nothing(bed) {
         let bed = bed.one_machine().lifetime(Duration::from_secs(300)).up()?;
         let (a, b) = bed.pair()?;
