@@ -332,11 +332,14 @@ mod tests {
     fn a_pool_is_given_up() -> Result {
         let pool = PagePool::new(BUF_LEN, 64)?;
         let raw = pool.pool().as_raw();
-        // SAFETY: With a second user, the pool is there until that gives it up; nobody else counts users.
-        let users = unsafe { &mut (*raw).user_cnt.refs.counter };
-        *users += 1;
+        // SAFETY: With a second user, the pool is there until that gives it up. The kernel counts it here, and nobody else does
+        // meanwhile.
+        let users = unsafe { &raw mut (*raw).user_cnt.refs.counter };
+        // SAFETY: As above.
+        unsafe { *users += 1 };
         drop(pool);
-        assert_eq!(*users, 1);
+        // SAFETY: As above.
+        assert_eq!(unsafe { *users }, 1);
         // SAFETY: The second user gives it up.
         unsafe { bindings::page_pool_destroy(raw) };
         Ok(())
