@@ -3,6 +3,7 @@
 //! Memory that comes free through an interface: a host swaps to a disk behind NVMe over TCP, so that each page that is to
 //! leave its memory is sent by this driver.
 
+use crate::order::counter;
 use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
 use lab::scenario;
@@ -50,7 +51,10 @@ scenario! {
             for host in [a, b] {
                 host.ok(&format!("echo {mode} >/sys/class/net/ib0/mode"))?;
             }
+            let before = counter(a, "rc_tx_frames")?;
             fill(a).context(mode)?;
+            let by_connection = counter(a, "rc_tx_frames")? > before;
+            ensure!(by_connection == (mode == "connected"), "{mode}: {by_connection}");
         }
         a.run_for(&format!("swapoff {DISK} && nvme disconnect -n disk"), Duration::from_secs(60))?.ok()?;
         bed.finish()

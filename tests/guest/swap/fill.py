@@ -14,10 +14,11 @@ ANONYMOUS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
 def swapped():
-    """Bytes that this host has swapped out so far."""
-    with open("/proc/vmstat") as file:
-        pages = next(line for line in file if line.startswith("pswpout "))
-    return int(pages.split()[1]) * mmap.PAGESIZE
+    """Bytes of swap that are in use. Pages take them before they are written, which may take long."""
+    with open("/proc/meminfo") as file:
+        sizes = dict(line.split(":") for line in file)
+    total, free = (int(sizes[name].split()[0]) for name in ("SwapTotal", "SwapFree"))
+    return (total - free) * 1024
 
 
 wanted = swapped() + (int(sys.argv[1]) << 20)
