@@ -2,7 +2,7 @@
 # The front door. Kbuild reads Kbuild, not this file. Behind "make module" is tools/module/build;
 # behind everything else is tools/bootstrap, which needs root, and the lab (tools/lab), which it builds.
 
-VERBS := demo test kunit bench report deb kernel shell lint mutants fuzz configs clean overlay help
+VERBS := demo test sim kunit bench report deb kernel shell lint mutants fuzz configs clean overlay help
 
 .DEFAULT_GOAL := help
 .PHONY: $(VERBS) module
@@ -16,7 +16,7 @@ module:
 		$(call option,source,SOURCE) $(call option,cache,CACHE) $(call option,output,OUTPUT)
 
 # make test T=name LANE=uml KERNEL=debug ROUNDS=n; make overlay KDIR=dir; make mutants SHARD=0/14;
-# make fuzz FOR=10m INPUT=file
+# make fuzz FOR=10m INPUT=file; make sim SEEDS=0..100
 export LAB_ARG_FILTER := $(T)
 export LAB_ARG_LANE := $(LANE)
 export LAB_ARG_KERNEL := $(KERNEL)
@@ -30,6 +30,8 @@ export LAB_ARG_INPUT := $(INPUT)
 export LAB_ARG_PAIRS := $(PAIRS)
 export LAB_ARG_SELF := $(SELF)
 export LAB_ARG_PAGE := $(PAGE)
+export LAB_ARG_SEEDS := $(SEEDS)
+export LAB_ARG_SEED := $(SEED)
 
 $(VERBS):
 	@exec tools/bootstrap $@

@@ -9,8 +9,8 @@ use std::time::Duration;
 /// Rounds: debug kernels check every one of them and are slow at it.
 fn rounds(kernel: Kernel) -> u32 {
     match kernel {
-        Kernel::Base | Kernel::Stock => 100,
-        Kernel::Debug | Kernel::Lockdep | Kernel::Kcsan => 30,
+        kernel if kernel.is_checked() => 30,
+        _ => 100,
     }
 }
 

@@ -53,6 +53,8 @@ fn fragments(lane: Lane, kernel: Kernel) -> Vec<&'static str> {
         }
         Kernel::Lockdep => names.push("lockdep"),
         Kernel::Kcsan => names.push("kcsan"),
+        Kernel::Sim => names.push("sim"),
+        Kernel::SimDebug => names.extend(["sim", "debug", "debug-um"]),
         Kernel::Base | Kernel::Stock => {}
     }
     names
@@ -163,7 +165,7 @@ pub fn ensure(layout: &Layout, lane: Lane, kernel: Kernel) -> Result<Built> {
         parts.push(INSTRUMENTED.into());
     }
     let flags: &[&str] = match (lane, kernel) {
-        (Lane::Uml, Kernel::Debug) => &[SMALL, UNINSTRUMENTED],
+        (Lane::Uml, Kernel::Debug | Kernel::SimDebug) => &[SMALL, UNINSTRUMENTED],
         _ => &[UNWARNED],
     };
     if flags != [UNWARNED] {

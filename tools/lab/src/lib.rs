@@ -19,6 +19,7 @@ pub mod debian;
 pub mod fabric;
 pub mod forge;
 pub mod frames;
+mod history;
 mod hollow;
 pub mod initramfs;
 mod iproute;

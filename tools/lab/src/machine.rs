@@ -44,6 +44,10 @@ pub enum Kernel {
     Lockdep,
     /// With KCSAN, the detector of data races, which excludes KASAN; QEMU only.
     Kcsan,
+    /// With simulated time and one CPU, and the cheap checkers; User Mode Linux only.
+    Sim,
+    /// With simulated time and all of the debug kernel's checkers.
+    SimDebug,
     /// A distribution's own, as its packages bring it; QEMU only.
     Stock,
 }
@@ -52,13 +56,22 @@ impl Kernel {
     /// Returns true if it makes allocations fail where it is told to.
     #[must_use]
     pub fn injects_faults(self) -> bool {
-        matches!(self, Kernel::Debug | Kernel::Lockdep)
+        matches!(self, Kernel::Debug | Kernel::Lockdep) || self.is_simulated()
     }
 
     /// Returns true if it has checkers, which make everything slower.
     #[must_use]
     pub fn is_checked(self) -> bool {
-        matches!(self, Kernel::Debug | Kernel::Lockdep | Kernel::Kcsan)
+        matches!(
+            self,
+            Kernel::Debug | Kernel::Lockdep | Kernel::Kcsan | Kernel::SimDebug
+        )
+    }
+
+    /// Returns true if its time is simulated.
+    #[must_use]
+    pub fn is_simulated(self) -> bool {
+        matches!(self, Kernel::Sim | Kernel::SimDebug)
     }
 }
 
@@ -78,6 +91,8 @@ impl fmt::Display for Kernel {
             Kernel::Debug => "debug",
             Kernel::Lockdep => "lockdep",
             Kernel::Kcsan => "kcsan",
+            Kernel::Sim => "sim",
+            Kernel::SimDebug => "sim-debug",
             Kernel::Stock => "stock",
         })
     }
@@ -92,8 +107,10 @@ impl FromStr for Kernel {
             "debug" => Ok(Kernel::Debug),
             "lockdep" => Ok(Kernel::Lockdep),
             "kcsan" => Ok(Kernel::Kcsan),
+            "sim" => Ok(Kernel::Sim),
+            "sim-debug" => Ok(Kernel::SimDebug),
             "stock" => Ok(Kernel::Stock),
-            _ => bail!("no such kernel: {s} (base, debug, lockdep, kcsan, stock)"),
+            _ => bail!("no such kernel: {s} (base, debug, lockdep, kcsan, sim, sim-debug, stock)"),
         }
     }
 }

@@ -94,6 +94,24 @@ enum Verb {
         #[arg(long, env = "LAB_ARG_INPUT")]
         input: Option<PathBuf>,
     },
+    /// Play histories in simulated time.
+    Sim {
+        /// Those of these seeds.
+        #[arg(long, env = "LAB_ARG_SEEDS")]
+        seeds: Option<cmd::sim::Seeds>,
+        /// That of this seed, with a trace.
+        #[arg(long, env = "LAB_ARG_SEED")]
+        seed: Option<u64>,
+        /// As many as this time is enough for.
+        #[arg(long = "for", env = "LAB_ARG_FOR")]
+        time: Option<cmd::fuzz::Time>,
+        /// The plan in this file.
+        #[arg(long, env = "LAB_ARG_INPUT")]
+        input: Option<PathBuf>,
+        /// On this kernel: sim or sim-debug.
+        #[arg(long, env = "LAB_ARG_KERNEL")]
+        kernel: Option<Kernel>,
+    },
     /// Compile the modules with other configurations and for another architecture.
     Configs {
         /// Only configurations whose name contains this.
@@ -182,6 +200,22 @@ fn run(layout: &Layout, cli: Cli) -> Result<bool> {
                 Some(input) => cmd::fuzz::again(layout, &input),
                 None => cmd::fuzz::run(layout, time, filter.as_deref()),
             };
+        }
+        Verb::Sim {
+            seeds,
+            seed,
+            time,
+            input,
+            kernel,
+        } => {
+            let request = cmd::sim::Request {
+                seeds,
+                seed,
+                input,
+                time,
+                kernel,
+            };
+            return cmd::sim::run(layout, &request);
         }
         Verb::Configs { filter } => cmd::configs::run(layout, filter.as_deref())?,
         Verb::Clean => cmd::clean::run(layout)?,

@@ -3,7 +3,7 @@
 //! The first process of a lab guest.
 //!
 //! As pid 1 it gives the guest a writable root and its pseudo file systems, starts itself once
-//! more as the server, and reaps what is orphaned. The server answers the lab over a serial
+//! more as the server, or the program that the kernel's command line names in its place, and reaps what is orphaned. The server answers the lab over a serial
 //! channel. Two processes, so that the reaper cannot take the exit status of the server's own
 //! children away from it.
 
@@ -38,8 +38,13 @@ fn main() -> ExitCode {
 /// Pid 1: never returns while the machine is wanted.
 fn init() -> Result<()> {
     let outcome = guest::set_up().and_then(|()| {
-        let server = Command::new("/proc/self/exe")
-            .arg(SERVE)
+        let settings = guest::settings()?;
+        let mut command = match settings.get("program") {
+            Some(program) => Command::new(program),
+            None => Command::new("/proc/self/exe"),
+        };
+        let server = command
+            .arg(settings.get("argument").map_or(SERVE, |s| s))
             .spawn()
             .context("the server does not start")?;
         loop {

@@ -20,16 +20,19 @@ pub(crate) fn choices(lane: Option<Lane>, kernel: Option<Kernel>) -> Vec<(Lane, 
         Kernel::Debug,
         Kernel::Lockdep,
         Kernel::Kcsan,
+        Kernel::Sim,
+        Kernel::SimDebug,
         Kernel::Stock,
     ] {
         for l in [Lane::Uml, Lane::Qemu] {
             // Debian builds no kernel for User Mode Linux, which does not know KCSAN either. QEMU's debug kernel has lockdep.
             let exists = match l {
                 Lane::Uml => !matches!(k, Kernel::Kcsan | Kernel::Stock),
-                Lane::Qemu => k != Kernel::Lockdep,
+                Lane::Qemu => k != Kernel::Lockdep && !k.is_simulated(),
             };
             // For those who ask for them.
-            let wanted = !matches!(k, Kernel::Lockdep | Kernel::Kcsan) || kernel == Some(k);
+            let is_usual = !matches!(k, Kernel::Lockdep | Kernel::Kcsan) && !k.is_simulated();
+            let wanted = is_usual || kernel == Some(k);
             if exists && wanted && lane.is_none_or(|x| x == l) && kernel.is_none_or(|x| x == k) {
                 all.push((l, k));
             }

@@ -44,6 +44,12 @@ const FLAGS: [&str; 5] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Time(Duration);
 
+impl Time {
+    pub(crate) fn duration(self) -> Duration {
+        self.0
+    }
+}
+
 impl std::str::FromStr for Time {
     type Err = String;
 

@@ -15,4 +15,5 @@ pub mod mutants;
 pub mod overlay;
 pub(crate) mod scenarios;
 pub mod shell;
+pub mod sim;
 pub mod test;

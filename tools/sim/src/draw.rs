@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Plans from seeds.
+
+use crate::Plan;
+use crate::plan::{
+    Act, Cable, Driver, Fault, Host, HostSetting, Interface, Mode, Setting, Step, is_fatal,
+};
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// Milliseconds of a history until everything is healed.
+const LENGTH: u32 = 60_000;
+
+/// Milliseconds after which all is as it was at the latest, whatever the plan says.
+const LAST: u32 = LENGTH - 1;
+
+/// Hands that do things at the same time.
+const HANDS: u8 = 3;
+
+/// Rules by which HCAs fail, as ib_hwsim's `faults` takes them.
+const RULES: [&str; 26] = [
+    "create_ah ENOMEM at 1",
+    "create_ah ENOMEM from 2",
+    "create_qp ENOMEM at 1",
+    "create_qp EIO from 1",
+    "create_cq ENOMEM at 1",
+    "create_srq ENOMEM at 1",
+    "modify_qp:init EIO at 1",
+    "modify_qp:rtr EINVAL at 1",
+    "modify_qp:rtr EINVAL from 1",
+    "modify_qp:rts EIO at 1",
+    "query_port EIO at 1",
+    "query_pkey EIO at 1",
+    "attach_mcast ENOMEM at 1",
+    "attach_mcast EINVAL from 1",
+    "post_send ENOMEM at 3",
+    "post_send EIO from 5",
+    "post_recv ENOMEM at 2",
+    "post_srq_recv ENOMEM at 2",
+    "alloc_pd ENOMEM at 1",
+    "send WR_FLUSH_ERR at 3",
+    "send RETRY_EXC_ERR at 2",
+    "send LOC_QP_OP_ERR at 4",
+    "receive LOC_LEN_ERR at 3",
+    "receive LOC_PROT_ERR from 4",
+    "hold",
+    "delay 40",
+];
+
+/// Events that HCAs report, as ib_hwsim's `event` takes them.
+const EVENTS: [&str; 15] = [
+    "port_active",
+    "port_error",
+    "lid_change",
+    "sm_change",
+    "client_reregister",
+    "pkey_change",
+    "gid_change",
+    "speed_change",
+    "comm_established all",
+    "last_wqe_reached all",
+    "qp_fatal all",
+    "cq_error all",
+    "srq_error all",
+    "link_integrity",
+    "device_fatal",
+];
+
+/// Variables of an interface in `/proc/sys/net/ipoib`: the default, and other values.
+const VARIABLES: [(&str, u32, [u32; 2]); 10] = [
+    ("reorder_window", 32, [0, 128]),
+    ("reorder_timeout_us", 5000, [0, 100_000]),
+    ("extensions", 1, [0, 0]),
+    ("rx_copybreak", 0, [200, 2048]),
+    ("napi_budget", 64, [1, 3]),
+    ("icrc", 1, [0, 0]),
+    ("large_frames", 1, [0, 0]),
+    ("rc_max_qps", 1, [3, 8]),
+    ("rc_max_connections", 64, [1, 2]),
+    ("rc_idle_s", 60, [1, 3]),
+];
+
+/// Makes the plan of a seed.
+#[must_use]
+pub fn draw(seed: u64) -> Plan {
+    let mut source = Source(ChaCha8Rng::seed_from_u64(seed));
+    let setting = source.setting(seed);
+    let mut steps = Vec::new();
+    let mut at = source.between(0, 1500);
+    while at < LAST {
+        let hand = u8::try_from(source.between(0, u32::from(HANDS) - 1)).unwrap_or(0);
+        for (delay, act) in source.acts(&setting) {
+            if theirs_to_fail(&setting, &act) {
+                continue;
+            }
+            let at = (at + delay).min(LAST);
+            steps.push(Step { at, hand, act });
+        }
+        // Some things come together, most come alone.
+        at += match source.between(0, 9) {
+            0..=3 => source.between(0, 30),
+            4 => source.between(3000, 8000),
+            _ => source.between(30, 3000),
+        };
+    }
+    steps.sort_by_key(|step| step.at);
+    Plan { setting, steps }
+}
+
+/// Returns true if an act makes a device or an allocation of the kernel's own driver fail: it does not promise to bear that.
+fn theirs_to_fail(setting: &Setting, act: &Act) -> bool {
+    let theirs = |host: Host| {
+        let setting = setting.hosts.get(usize::from(host) - 1);
+        setting.is_some_and(|host| host.driver == Driver::Theirs)
+    };
+    match act {
+        Act::Fail(host, _) => theirs(*host),
+        Act::Event(host, event) => theirs(*host) && is_fatal(event),
+        Act::Starve(_) | Act::Scarce(_) => {
+            (1..=5).any(|host| usize::from(host) <= setting.hosts.len() && theirs(host))
+        }
+        _ => false,
+    }
+}
+
+/// A source of random choices.
+struct Source(ChaCha8Rng);
+
+impl Source {
+    /// A number from `low` to `high`.
+    fn between(&mut self, low: u32, high: u32) -> u32 {
+        self.0.random_range(low..=high)
+    }
+
+    /// Returns true once in so many times.
+    fn once_in(&mut self, times: u32) -> bool {
+        self.between(1, times) == 1
+    }
+
+    fn pick<T: Clone>(&mut self, among: &[T]) -> T {
+        among.choose(&mut self.0).expect("a choice").clone()
+    }
+
+    fn setting(&mut self, seed: u64) -> Setting {
+        let hosts = self.pick(&[2, 2, 2, 3, 3, 4, 5]);
+        let has_theirs = self.once_in(3);
+        let hosts = (0..hosts)
+            .map(|n| HostSetting {
+                driver: if n > 0 && has_theirs && self.once_in(2) {
+                    Driver::Theirs
+                } else {
+                    Driver::Ours
+                },
+                mode: self.pick(&[Mode::Datagram, Mode::Connected]),
+                child: self.once_in(2),
+            })
+            .collect();
+        Setting {
+            seed,
+            length: LENGTH,
+            trunks: self.pick(&[0, 0, 2, 3]),
+            offloads: self.once_in(2),
+            shared_queues: !self.once_in(6),
+            rate: self.pick(&[100, 1000, 10_000]),
+            delay: self.pick(&[2, 20, 200]),
+            hosts,
+        }
+    }
+
+    fn host(&mut self, setting: &Setting) -> Host {
+        Host::try_from(self.between(1, setting.hosts.len() as u32)).unwrap_or(1)
+    }
+
+    /// A host other than this one.
+    fn other(&mut self, setting: &Setting, than: Host) -> Host {
+        loop {
+            let host = self.host(setting);
+            if host != than {
+                return host;
+            }
+        }
+    }
+
+    fn interface(&mut self) -> Interface {
+        self.pick(&[Interface::Parent, Interface::Parent, Interface::Child])
+    }
+
+    fn cable(&mut self, setting: &Setting) -> Cable {
+        if setting.trunks > 0 && self.once_in(2) {
+            let trunk = self.between(1, u32::from(setting.trunks));
+            return Cable::Trunk(u8::try_from(trunk).unwrap_or(1));
+        }
+        Cable::Host(self.host(setting))
+    }
+
+    /// Milliseconds for which something lasts.
+    fn while_(&mut self) -> u32 {
+        match self.between(0, 3) {
+            0 => self.between(0, 5),
+            1 => self.between(5, 100),
+            2 => self.between(100, 1500),
+            _ => self.between(1500, 8000),
+        }
+    }
+
+    /// What happens, and what undoes it, with the milliseconds until then.
+    fn acts(&mut self, setting: &Setting) -> Vec<(u32, Act)> {
+        let host = self.host(setting);
+        let interface = self.interface();
+        let lasts = self.while_();
+        match self.between(0, 99) {
+            0..=8 => {
+                let cable = self.cable(setting);
+                vec![
+                    (0, Act::Plug(cable, false)),
+                    (lasts, Act::Plug(cable, true)),
+                ]
+            }
+            9..=18 => {
+                let cable = self.cable(setting);
+                let (fault, none) = self.fault();
+                vec![
+                    (0, Act::Impair(cable, fault)),
+                    (lasts, Act::Impair(cable, none)),
+                ]
+            }
+            19..=20 => vec![(
+                0,
+                Act::Route(self.pick(&["off", "packet", "flowlet"]).to_owned()),
+            )],
+            21..=24 => vec![
+                (0, Act::Power(host, false)),
+                (lasts, Act::Power(host, true)),
+            ],
+            25..=29 => {
+                let (kill, anew) = (self.once_in(2), self.once_in(4));
+                vec![
+                    (0, Act::EndManager(host, kill)),
+                    (lasts, Act::StartManager(host, anew)),
+                ]
+            }
+            30..=31 => vec![
+                (0, Act::StartManager(host, false)),
+                (lasts, Act::EndManager(host, self.once_in(2))),
+            ],
+            32..=34 => vec![(0, Act::Expel(Some(host))), (lasts, Act::Expel(None))],
+            35..=42 => vec![
+                (0, Act::Link(host, interface, false)),
+                (lasts, Act::Link(host, interface, true)),
+            ],
+            43..=49 => {
+                let mode = self.pick(&[Mode::Datagram, Mode::Connected]);
+                vec![(0, Act::SetMode(host, interface, mode))]
+            }
+            50..=53 => {
+                let mtu = self.pick(&[1280, 1500, 2044, 4092, 16_384, 65_520]);
+                vec![(0, Act::Mtu(host, interface, mtu))]
+            }
+            54..=56 => {
+                let (receive, send) = (self.pick(&[64, 256, 2048]), self.pick(&[64, 128, 1024]));
+                vec![(0, Act::Rings(host, receive, send))]
+            }
+            57..=61 => vec![
+                (0, Act::Exist(host, interface, false)),
+                (lasts, Act::Exist(host, interface, true)),
+            ],
+            62..=64 => vec![
+                (0, Act::Addresses(host, interface, false)),
+                (lasts, Act::Addresses(host, interface, true)),
+            ],
+            65..=67 => vec![(0, Act::Forget(host))],
+            68..=70 => {
+                let other = self.other(setting, host);
+                vec![
+                    (0, Act::Move(host, interface, Some(other))),
+                    (lasts, Act::Move(host, interface, None)),
+                ]
+            }
+            71..=72 => vec![(0, Act::Load(false)), (lasts, Act::Load(true))],
+            73..=80 => {
+                let mut rule = self.pick(&RULES).to_owned();
+                if let Some((verb, "ENOMEM" | "EIO" | "EINVAL")) = rule
+                    .split_once(' ')
+                    .and_then(|(verb, rest)| Some((verb, rest.split_once(' ')?.0)))
+                    .filter(|(verb, _)| self.once_in(3) && *verb != "send")
+                {
+                    rule = format!("{verb} ETIMEDOUT at {}", self.between(1, 6));
+                }
+                vec![
+                    (0, Act::Fail(host, rule)),
+                    (lasts, Act::Fail(host, "clear".to_owned())),
+                ]
+            }
+            81..=85 => {
+                let event = self.pick(&EVENTS).to_owned();
+                let mut acts = vec![(0, Act::Event(host, event.clone()))];
+                if is_fatal(&event) {
+                    acts.push((lasts, Act::Power(host, false)));
+                    acts.push((lasts + 10, Act::Power(host, true)));
+                }
+                acts
+            }
+            86..=87 => vec![(0, Act::Scarce(true)), (lasts, Act::Scarce(false))],
+            88..=89 => {
+                let nth = self.between(1, 800);
+                let up = self.once_in(2);
+                vec![
+                    (0, Act::Starve(nth)),
+                    (0, Act::Link(host, interface, up)),
+                    (lasts, Act::Link(host, interface, true)),
+                ]
+            }
+            90..=93 => {
+                let to = self.once_in(2).then(|| self.other(setting, host));
+                vec![(0, Act::Noise(host, interface, to, self.between(1, 200)))]
+            }
+            94..=96 => vec![(0, Act::Burst(host, self.between(1, 2_000_000)))],
+            _ => {
+                let (name, default, others) = self.pick(&VARIABLES);
+                let set = |value| Act::Sysctl(host, interface, name.to_owned(), value);
+                let other = self.pick(&others);
+                vec![(0, set(other)), (lasts, set(default))]
+            }
+        }
+    }
+
+    /// A fault of a cable, and what ends it.
+    fn fault(&mut self) -> (Fault, Fault) {
+        match self.between(0, 5) {
+            0 => (Fault::Loss(self.between(1, 200_000)), Fault::Loss(0)),
+            1 => (
+                Fault::Duplicate(self.between(1, 100_000)),
+                Fault::Duplicate(0),
+            ),
+            2 => (Fault::Corrupt(self.between(1, 50_000)), Fault::Corrupt(0)),
+            3 => (Fault::Delay(self.between(1, 20_000)), Fault::Delay(0)),
+            4 => (Fault::Jitter(self.between(1, 3000)), Fault::Jitter(0)),
+            _ => (Fault::Rate(self.between(1, 50)), Fault::Rate(0)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LENGTH, draw};
+    use crate::plan::{Act, Cable, Host, Plan};
+
+    /// The hosts that a plan's acts name.
+    fn named(plan: &Plan) -> Vec<Host> {
+        let hosts = plan.steps.iter().flat_map(|step| match step.act {
+            Act::Plug(Cable::Host(a), _)
+            | Act::Impair(Cable::Host(a), _)
+            | Act::Power(a, _)
+            | Act::StartManager(a, _)
+            | Act::EndManager(a, _)
+            | Act::Link(a, ..)
+            | Act::SetMode(a, ..)
+            | Act::Exist(a, ..)
+            | Act::Forget(a) => vec![a],
+            Act::Move(a, _, Some(b)) | Act::Noise(a, _, Some(b), _) => vec![a, b],
+            _ => vec![],
+        });
+        hosts.collect()
+    }
+
+    #[test]
+    fn a_seed_makes_one_plan_of_hosts_that_are_there() {
+        for seed in 0..500 {
+            let plan = draw(seed);
+            assert_eq!(plan, draw(seed));
+            assert!(plan.steps.len() >= 20, "{}", plan.steps.len());
+            assert!(plan.steps.is_sorted_by_key(|step| step.at));
+            assert!(plan.steps.iter().all(|step| step.at < LENGTH));
+            let hosts = plan.setting.hosts.len();
+            assert!(
+                named(&plan)
+                    .iter()
+                    .all(|h| *h >= 1 && usize::from(*h) <= hosts)
+            );
+        }
+        assert_ne!(draw(1), draw(2));
+    }
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The state of a history that is played.
+
+use anyhow::{Context, Result};
+use sim::plan::{Driver, Host, HostSetting, Setting};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::process::Child;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Setting, log, and the programs that run.
+pub(crate) struct World {
+    pub(crate) setting: Setting,
+    /// Packets are captured.
+    pub(crate) trace: bool,
+    log: Mutex<File>,
+    begin: Instant,
+    /// The subnet managers that run, by host.
+    managers: Mutex<BTreeMap<Host, Child>>,
+    /// HCAs for which there are rules by which they fail.
+    failing: Mutex<BTreeSet<Host>>,
+    /// HCAs that have reported that they are beyond use.
+    beyond_use: Mutex<BTreeSet<Host>>,
+    /// Cables may have brought packets twice.
+    pub(crate) doubles: Arc<AtomicBool>,
+}
+
+impl World {
+    pub(crate) fn new(setting: Setting, trace: bool, log: &Path) -> Result<World> {
+        Ok(World {
+            setting,
+            trace,
+            log: Mutex::new(File::create(log).context("log")?),
+            begin: Instant::now(),
+            managers: Mutex::default(),
+            failing: Mutex::default(),
+            beyond_use: Mutex::default(),
+            doubles: Arc::default(),
+        })
+    }
+
+    /// The hosts, by number.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = (Host, &HostSetting)> {
+        (1..).zip(&self.setting.hosts)
+    }
+
+    /// A host's setting.
+    pub(crate) fn host(&self, host: Host) -> Result<&HostSetting> {
+        let index = usize::from(host).checked_sub(1);
+        index
+            .and_then(|index| self.setting.hosts.get(index))
+            .with_context(|| format!("no host {host}"))
+    }
+
+    /// Returns true if a host has the kernel's own driver.
+    pub(crate) fn has_theirs(&self) -> bool {
+        self.setting
+            .hosts
+            .iter()
+            .any(|host| host.driver == Driver::Theirs)
+    }
+
+    /// Writes a line with the time to the log.
+    pub(crate) fn log(&self, text: &str) {
+        let at = self.begin.elapsed();
+        let mut log = lock(&self.log);
+        // The history goes on without its log.
+        let _ = writeln!(log, "{:>10.6} {text}", at.as_secs_f64());
+    }
+
+    /// Notes in the log how something has ended.
+    pub(crate) fn noted<T>(&self, what: &str, result: Result<T>) -> Option<T> {
+        match result {
+            Ok(value) => {
+                self.log(what);
+                Some(value)
+            }
+            Err(e) => {
+                self.log(&format!("{what}: {e:#}"));
+                None
+            }
+        }
+    }
+
+    /// Returns true if an HCA has to be switched off before it works again.
+    pub(crate) fn beyond_use(&self, host: Host) -> bool {
+        lock(&self.beyond_use).contains(&host)
+    }
+
+    /// Notes that an HCA has rules by which it fails, or none.
+    pub(crate) fn note_rules(&self, host: Host, some: bool) {
+        let mut all = lock(&self.failing);
+        if some {
+            all.insert(host);
+        } else {
+            all.remove(&host);
+        }
+    }
+
+    /// Returns true if an HCA has rules by which it fails.
+    pub(crate) fn fails(&self, host: Host) -> bool {
+        lock(&self.failing).contains(&host)
+    }
+
+    /// Notes that an HCA has to be switched off, or was.
+    pub(crate) fn note_use(&self, host: Host, beyond: bool) {
+        let mut all = lock(&self.beyond_use);
+        if beyond {
+            all.insert(host);
+        } else {
+            all.remove(&host);
+        }
+    }
+
+    pub(crate) fn managers(&self) -> MutexGuard<'_, BTreeMap<Host, Child>> {
+        lock(&self.managers)
+    }
+}
+
+/// Locks a mutex whose content is right whatever panics.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
