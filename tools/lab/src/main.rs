@@ -96,19 +96,19 @@ enum Verb {
     },
     /// Play histories in simulated time.
     Sim {
-        /// Those of these seeds.
-        #[arg(long, env = "LAB_ARG_SEEDS")]
+        /// Range of seeds.
+        #[arg(long, env = "LAB_ARG_SEEDS", conflicts_with_all = ["seed", "input", "time"])]
         seeds: Option<cmd::sim::Seeds>,
-        /// That of this seed, with a trace.
-        #[arg(long, env = "LAB_ARG_SEED")]
+        /// One seed, with a trace of its packets.
+        #[arg(long, env = "LAB_ARG_SEED", conflicts_with_all = ["input", "time"])]
         seed: Option<u64>,
-        /// As many as this time is enough for.
-        #[arg(long = "for", env = "LAB_ARG_FOR")]
+        /// Time to play for.
+        #[arg(long = "for", env = "LAB_ARG_FOR", conflicts_with = "input")]
         time: Option<cmd::fuzz::Time>,
-        /// The plan in this file.
+        /// File with a plan.
         #[arg(long, env = "LAB_ARG_INPUT")]
         input: Option<PathBuf>,
-        /// On this kernel: sim or sim-debug.
+        /// Kernel: sim or sim-debug.
         #[arg(long, env = "LAB_ARG_KERNEL")]
         kernel: Option<Kernel>,
     },

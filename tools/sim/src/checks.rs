@@ -4,13 +4,15 @@
 
 use crate::fabric;
 use crate::hands::{DEBUG, load, scarce};
-use crate::host::{exists, ip, name};
+use crate::host::{away, exists, ip, set_rings, set_variable};
 use crate::program::{inside, run};
 use crate::world::World;
 use anyhow::{Context, Result, ensure};
-use sim::plan::{Driver, Fault, Interface};
+use sim::draw::VARIABLES;
+use sim::plan::{Driver, Fault, Host, Interface};
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -23,21 +25,36 @@ const SETTLED: Duration = Duration::from_secs(2);
 /// Program that prints the counters of all interfaces.
 const READ: &str = include_str!("../../../tests/guest/accounts/read.sh");
 
-/// The most queue pairs of an HCA: two for management, and for each of two interfaces one for datagrams and one for each
-/// connection, of which there are eight to each of four peers, either way, at most.
-const QUEUE_PAIRS: usize = 2 + 2 * (1 + 2 * 8 * 4);
+/// The most queue pairs for one interface and one peer: `rc_max_qps` to the peer, and as many from there.
+const TO_A_PEER: usize = 2 * 8;
 
 /// KiB of memory that a guest always has left.
 const MEMORY_LEFT: u64 = 64 << 10;
 
-/// Fails if more is used than ever has to be.
+/// The default sizes of the receive ring and the send ring.
+const RINGS: (u32, u32) = (512, 512);
+
+/// The most queue pairs of an HCA: two for management, one for datagrams of each interface, of which the kernel's own driver
+/// may have made one more, and those of connections.
+fn queue_pairs(world: &World) -> usize {
+    let peers = world.setting.hosts.len() - 1;
+    2 + 1 + 2 * (1 + TO_A_PEER * peers)
+}
+
+/// Fails if too many queue pairs or too much memory are in use.
 pub(crate) fn bounds(world: &World) -> Result<()> {
+    let most = queue_pairs(world);
     for (host, _) in world.hosts() {
-        // There is no such file while the HCA is off.
         let table = format!("{DEBUG}/ib_hwsim/sim/h{host}/qps");
-        let pairs = fs::read_to_string(table).unwrap_or_default();
-        let pairs = pairs.lines().count().saturating_sub(1);
-        ensure!(pairs <= QUEUE_PAIRS, "host {host} has {pairs} queue pairs");
+        let pairs = match fs::read_to_string(&table) {
+            Ok(text) => text.lines().count().saturating_sub(1),
+            Err(e) => {
+                let is_off = fabric::device(host)?.is_empty();
+                ensure!(is_off, "{table}: {e}");
+                continue;
+            }
+        };
+        ensure!(pairs <= most, "host {host} has {pairs} queue pairs");
     }
     let text = fs::read_to_string("/proc/meminfo")?;
     let left = text
@@ -49,7 +66,7 @@ pub(crate) fn bounds(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Ends all faults, and makes what is not there.
+/// Ends all faults, and makes all missing interfaces.
 pub(crate) fn heal(world: &World) -> Result<()> {
     scarce(false)?;
     for (host, _) in world.hosts() {
@@ -70,40 +87,101 @@ pub(crate) fn heal(world: &World) -> Result<()> {
     fabric::route(world, "off")?;
     fabric::write_partitions(world, None)?;
     for (host, setting) in world.hosts() {
-        fabric::set(&format!("hcas/h{host}/faults"), "clear")?;
-        // Interfaces that are in other namespaces go; what is made then is at home.
-        for (other, _) in world.hosts().filter(|(other, _)| *other != host) {
-            for interface in [Interface::Child, Interface::Parent] {
-                let away = format!("{}-{host}", name(interface));
-                if exists(other, &away) {
-                    let _ = ip(other, &format!("link del {away}\n"));
-                }
-            }
-        }
-        // An HCA that has reported that it is beyond use is, until it is switched off. And the kernel's own driver makes
-        // its interfaces where its device is.
-        if fabric::device(host)?.is_empty()
-            || world.beyond_use(host)
-            || setting.driver == Driver::Theirs
-        {
-            fabric::set(&format!("hcas/h{host}/power"), "0")?;
-            fabric::set(&format!("hcas/h{host}/power"), "1")?;
-        }
-        fabric::take_in(host)?;
+        heal_device(world, host, setting.driver)?;
     }
     // Those of an HCA come off as it is switched off.
     for cable in fabric::cables(world) {
-        fabric::set(&format!("{}/plugged", fabric::cable(cable)), "1")?;
+        fabric::plug(cable, true)?;
     }
     fabric::start_manager(world, 1, false)?;
     load(world, true)?;
-    for (host, _) in world.hosts() {
+    for (host, setting) in world.hosts() {
         fabric::set_up(world, host).with_context(|| format!("host {host}"))?;
+        if setting.driver == Driver::Ours {
+            set_defaults(host, setting.child)?;
+        }
+    }
+    world.doubles.store(false, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Makes an HCA work and takes it into its namespace.
+fn heal_device(world: &World, host: Host, driver: Driver) -> Result<()> {
+    fabric::set(&format!("hcas/h{host}/faults"), "clear")?;
+    // Interfaces that are in other namespaces go; what is made then is at home.
+    for (other, _) in world.hosts().filter(|(other, _)| *other != host) {
+        for interface in [Interface::Child, Interface::Parent] {
+            let away = away(host, interface);
+            if exists(other, &away) {
+                // A parent of the kernel's own driver goes with its device only.
+                let _ = ip(other, &format!("link del {away}\n"));
+            }
+        }
+    }
+    // An HCA that is unusable has to be switched off and on. So has one of the kernel's own driver, whose interface comes
+    // and goes with it.
+    let is_off = fabric::device(host)?.is_empty();
+    if is_off || world.beyond_use(host) || driver == Driver::Theirs {
+        fabric::power(world, host, false)?;
+        fabric::power(world, host, true)?;
+    }
+    fabric::take_in(host)
+}
+
+/// Gives the interfaces of a host the variables and the rings that they begin with.
+fn set_defaults(host: Host, child: bool) -> Result<()> {
+    let interfaces = [Interface::Parent, Interface::Child];
+    for interface in &interfaces[..1 + usize::from(child)] {
+        for (variable, default, _) in VARIABLES {
+            set_variable(host, *interface, variable, default)?;
+        }
+    }
+    // Rings that are that large already are left alone, which is an error.
+    let _ = set_rings(host, RINGS.0, RINGS.1);
+    Ok(())
+}
+
+/// Fails if a host has received a datagram or a segment with a wrong checksum: fabrics damage no payload unseen.
+pub(crate) fn checksums(world: &World) -> Result<()> {
+    for (host, _) in world.hosts() {
+        for (file, names) in [
+            ("snmp", &["InCsumErrors"][..]),
+            ("snmp6", &["Udp6InCsumErrors", "Icmp6InCsumErrors"]),
+        ] {
+            let path = format!("/proc/thread-self/net/{file}");
+            let text = inside(host, || {
+                fs::read_to_string(&path).with_context(|| path.clone())
+            })?;
+            for (name, value) in counters(&text) {
+                let is_wrong = names.contains(&name) && value != "0";
+                ensure!(!is_wrong, "host {host}: {name} is {value}");
+            }
+        }
     }
     Ok(())
 }
 
-/// Writes the counters of all interfaces into a file, when nothing is under way any more, or should not be.
+/// Names and values of a file of counters: in two columns, or each in a line of its own behind the name of the protocol.
+fn counters(text: &str) -> Vec<(&str, &str)> {
+    let mut all = Vec::new();
+    let mut names: Option<(&str, &str)> = None;
+    for line in text.lines() {
+        match (line.split_once(": "), names.take()) {
+            (Some((protocol, values)), Some((before, text))) if protocol == before => {
+                all.extend(text.split_whitespace().zip(values.split_whitespace()));
+            }
+            (Some(pair), _) => names = Some(pair),
+            (None, _) => all.extend(
+                line.split_once(char::is_whitespace)
+                    .map(|(n, v)| (n, v.trim())),
+            ),
+        }
+    }
+    all
+}
+
+/// Writes the counters of all interfaces to a file once no frame is under way and no queue pair in error, or after
+/// [`SETTLED`].
 pub(crate) fn accounts(world: &World, file: &Path) -> Result<()> {
     let deadline = Instant::now() + SETTLED;
     loop {
@@ -111,7 +189,8 @@ pub(crate) fn accounts(world: &World, file: &Path) -> Result<()> {
         let waits = ["tx_waiting: ", "tx_posted: ", "rx_seq_holding: "];
         let at_rest = text.lines().all(|line| {
             let counter = waits.iter().find_map(|w| line.trim().strip_prefix(w));
-            counter.is_none_or(|n| n == "0")
+            // The queue pair of a connection that is being closed is in that state for a moment.
+            counter.is_none_or(|n| n == "0") && !line.starts_with("error ")
         });
         if at_rest || Instant::now() > deadline {
             world.log("counters");
@@ -141,7 +220,7 @@ pub(crate) fn tear_down(world: &World) -> Result<()> {
     leaks()
 }
 
-/// What there is to see of a history that has failed.
+/// The state of hosts and fabric, for people.
 pub(crate) fn state(world: &World) -> String {
     let mut text = String::new();
     let ports = format!(
@@ -175,4 +254,28 @@ fn leaks() -> Result<()> {
     let report = fs::read_to_string(&file)?;
     ensure!(report.is_empty(), "kmemleak:\n{report}");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::counters;
+
+    #[test]
+    fn both_kinds_of_files_are_read() {
+        let snmp = "Ip: Forwarding DefaultTTL\nIp: 1 64\nUdp: InDatagrams InCsumErrors\nUdp: 7 0\n";
+        assert_eq!(
+            counters(snmp),
+            [
+                ("Forwarding", "1"),
+                ("DefaultTTL", "64"),
+                ("InDatagrams", "7"),
+                ("InCsumErrors", "0")
+            ]
+        );
+        let snmp6 = "Udp6InDatagrams                 \t3\nUdp6InCsumErrors\t12\n";
+        assert_eq!(
+            counters(snmp6),
+            [("Udp6InDatagrams", "3"), ("Udp6InCsumErrors", "12")]
+        );
+    }
 }

@@ -13,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 /// Milliseconds of a history until everything is healed.
 const LENGTH: u32 = 60_000;
 
-/// Milliseconds after which all is as it was at the latest, whatever the plan says.
+/// The latest time of a step, in milliseconds.
 const LAST: u32 = LENGTH - 1;
 
 /// Hands that do things at the same time.
@@ -69,7 +69,7 @@ const EVENTS: [&str; 15] = [
 ];
 
 /// Variables of an interface in `/proc/sys/net/ipoib`: the default, and other values.
-const VARIABLES: [(&str, u32, [u32; 2]); 10] = [
+pub const VARIABLES: [(&str, u32, [u32; 2]); 10] = [
     ("reorder_window", 32, [0, 128]),
     ("reorder_timeout_us", 5000, [0, 100_000]),
     ("extensions", 1, [0, 0]),
@@ -83,16 +83,30 @@ const VARIABLES: [(&str, u32, [u32; 2]); 10] = [
 ];
 
 /// Makes the plan of a seed.
+///
+/// Devices fail in half of the plans, and memory is scarce in a third of them: in the others, the driver has no reason to
+/// heal itself.
 #[must_use]
 pub fn draw(seed: u64) -> Plan {
     let mut source = Source(ChaCha8Rng::seed_from_u64(seed));
     let setting = source.setting(seed);
+    let devices_fail = source.once_in(2);
+    let is_scarce =
+        source.once_in(3) && setting.hosts.iter().all(|host| host.driver == Driver::Ours);
     let mut steps = Vec::new();
     let mut at = source.between(0, 1500);
     while at < LAST {
         let hand = u8::try_from(source.between(0, u32::from(HANDS) - 1)).unwrap_or(0);
         for (delay, act) in source.acts(&setting) {
-            if theirs_to_fail(&setting, &act) {
+            let is_fair = match &act {
+                Act::Fail(host, _) => devices_fail && is_ours(&setting, *host),
+                Act::Event(host, event) if is_fatal(event) => {
+                    devices_fail && is_ours(&setting, *host)
+                }
+                Act::Starve(_) | Act::Scarce(_) => is_scarce,
+                _ => true,
+            };
+            if !is_fair {
                 continue;
             }
             let at = (at + delay).min(LAST);
@@ -109,20 +123,10 @@ pub fn draw(seed: u64) -> Plan {
     Plan { setting, steps }
 }
 
-/// Returns true if an act makes a device or an allocation of the kernel's own driver fail: it does not promise to bear that.
-fn theirs_to_fail(setting: &Setting, act: &Act) -> bool {
-    let theirs = |host: Host| {
-        let setting = setting.hosts.get(usize::from(host) - 1);
-        setting.is_some_and(|host| host.driver == Driver::Theirs)
-    };
-    match act {
-        Act::Fail(host, _) => theirs(*host),
-        Act::Event(host, event) => theirs(*host) && is_fatal(event),
-        Act::Starve(_) | Act::Scarce(_) => {
-            (1..=5).any(|host| usize::from(host) <= setting.hosts.len() && theirs(host))
-        }
-        _ => false,
-    }
+/// Returns true if a host has this checkout's driver. The kernel's own does not promise to bear a device that fails.
+fn is_ours(setting: &Setting, host: Host) -> bool {
+    let host = setting.hosts.get(usize::from(host) - 1);
+    host.is_some_and(|host| host.driver == Driver::Ours)
 }
 
 /// A source of random choices.
@@ -139,10 +143,12 @@ impl Source {
         self.between(1, times) == 1
     }
 
-    fn pick<T: Clone>(&mut self, among: &[T]) -> T {
-        among.choose(&mut self.0).expect("a choice").clone()
+    /// One of several values.
+    fn pick<T: Copy>(&mut self, among: &[T]) -> T {
+        *among.choose(&mut self.0).expect("a choice")
     }
 
+    /// Hosts and fabric.
     fn setting(&mut self, seed: u64) -> Setting {
         let hosts = self.pick(&[2, 2, 2, 3, 3, 4, 5]);
         let has_theirs = self.once_in(3);
@@ -169,6 +175,7 @@ impl Source {
         }
     }
 
+    /// A host.
     fn host(&mut self, setting: &Setting) -> Host {
         Host::try_from(self.between(1, setting.hosts.len() as u32)).unwrap_or(1)
     }
@@ -183,10 +190,12 @@ impl Source {
         }
     }
 
+    /// An interface; `ib0` mostly.
     fn interface(&mut self) -> Interface {
         self.pick(&[Interface::Parent, Interface::Parent, Interface::Child])
     }
 
+    /// A cable.
     fn cable(&mut self, setting: &Setting) -> Cable {
         if setting.trunks > 0 && self.once_in(2) {
             let trunk = self.between(1, u32::from(setting.trunks));
@@ -195,8 +204,8 @@ impl Source {
         Cable::Host(self.host(setting))
     }
 
-    /// Milliseconds for which something lasts.
-    fn while_(&mut self) -> u32 {
+    /// Milliseconds that something lasts.
+    fn duration(&mut self) -> u32 {
         match self.between(0, 3) {
             0 => self.between(0, 5),
             1 => self.between(5, 100),
@@ -205,12 +214,20 @@ impl Source {
         }
     }
 
-    /// What happens, and what undoes it, with the milliseconds until then.
+    /// An act and what undoes it, each with its delay in milliseconds.
     fn acts(&mut self, setting: &Setting) -> Vec<(u32, Act)> {
-        let host = self.host(setting);
-        let interface = self.interface();
-        let lasts = self.while_();
         match self.between(0, 99) {
+            0..=34 => self.fabric_acts(setting),
+            35..=72 => self.host_acts(setting),
+            73..=89 => self.failing_acts(setting),
+            _ => self.traffic_acts(setting),
+        }
+    }
+
+    /// Acts of cables, switches, HCAs and subnet managers.
+    fn fabric_acts(&mut self, setting: &Setting) -> Vec<(u32, Act)> {
+        let (host, lasts) = (self.host(setting), self.duration());
+        match self.between(0, 34) {
             0..=8 => {
                 let cable = self.cable(setting);
                 vec![
@@ -226,10 +243,10 @@ impl Source {
                     (lasts, Act::Impair(cable, none)),
                 ]
             }
-            19..=20 => vec![(
-                0,
-                Act::Route(self.pick(&["off", "packet", "flowlet"]).to_owned()),
-            )],
+            19..=20 => {
+                let how = self.pick(&["off", "packet", "flowlet"]);
+                vec![(0, Act::Route(how.to_owned()))]
+            }
             21..=24 => vec![
                 (0, Act::Power(host, false)),
                 (lasts, Act::Power(host, true)),
@@ -245,65 +262,78 @@ impl Source {
                 (0, Act::StartManager(host, false)),
                 (lasts, Act::EndManager(host, self.once_in(2))),
             ],
-            32..=34 => vec![(0, Act::Expel(Some(host))), (lasts, Act::Expel(None))],
-            35..=42 => vec![
+            _ => vec![(0, Act::Expel(Some(host))), (lasts, Act::Expel(None))],
+        }
+    }
+
+    /// Acts of interfaces, and of the driver.
+    fn host_acts(&mut self, setting: &Setting) -> Vec<(u32, Act)> {
+        let (host, interface, lasts) = (self.host(setting), self.interface(), self.duration());
+        match self.between(0, 40) {
+            0..=7 => vec![
                 (0, Act::Link(host, interface, false)),
                 (lasts, Act::Link(host, interface, true)),
             ],
-            43..=49 => {
+            8..=14 => {
                 let mode = self.pick(&[Mode::Datagram, Mode::Connected]);
                 vec![(0, Act::SetMode(host, interface, mode))]
             }
-            50..=53 => {
+            15..=18 => {
                 let mtu = self.pick(&[1280, 1500, 2044, 4092, 16_384, 65_520]);
                 vec![(0, Act::Mtu(host, interface, mtu))]
             }
-            54..=56 => {
+            19..=21 => {
                 let (receive, send) = (self.pick(&[64, 256, 2048]), self.pick(&[64, 128, 1024]));
                 vec![(0, Act::Rings(host, receive, send))]
             }
-            57..=61 => vec![
+            22..=26 => vec![
                 (0, Act::Exist(host, interface, false)),
                 (lasts, Act::Exist(host, interface, true)),
             ],
-            62..=64 => vec![
+            27..=29 => vec![
                 (0, Act::Addresses(host, interface, false)),
                 (lasts, Act::Addresses(host, interface, true)),
             ],
-            65..=67 => vec![(0, Act::Forget(host))],
-            68..=70 => {
+            30..=32 => vec![(0, Act::Forget(host))],
+            33..=35 => {
                 let other = self.other(setting, host);
                 vec![
                     (0, Act::Move(host, interface, Some(other))),
                     (lasts, Act::Move(host, interface, None)),
                 ]
             }
-            71..=72 => vec![(0, Act::Load(false)), (lasts, Act::Load(true))],
-            73..=80 => {
-                let mut rule = self.pick(&RULES).to_owned();
-                if let Some((verb, "ENOMEM" | "EIO" | "EINVAL")) = rule
-                    .split_once(' ')
-                    .and_then(|(verb, rest)| Some((verb, rest.split_once(' ')?.0)))
-                    .filter(|(verb, _)| self.once_in(3) && *verb != "send")
-                {
-                    rule = format!("{verb} ETIMEDOUT at {}", self.between(1, 6));
-                }
+            36..=37 => vec![(0, Act::Load(false)), (lasts, Act::Load(true))],
+            _ => {
+                let (name, default, others) = self.pick(&VARIABLES);
+                let set = |value| Act::Sysctl(host, interface, name.to_owned(), value);
+                let other = self.pick(&others);
+                vec![(0, set(other)), (lasts, set(default))]
+            }
+        }
+    }
+
+    /// Acts after which devices or allocations fail, and events.
+    fn failing_acts(&mut self, setting: &Setting) -> Vec<(u32, Act)> {
+        let (host, interface, lasts) = (self.host(setting), self.interface(), self.duration());
+        match self.between(0, 16) {
+            0..=7 => {
+                let rule = self.rule();
                 vec![
                     (0, Act::Fail(host, rule)),
                     (lasts, Act::Fail(host, "clear".to_owned())),
                 ]
             }
-            81..=85 => {
-                let event = self.pick(&EVENTS).to_owned();
-                let mut acts = vec![(0, Act::Event(host, event.clone()))];
-                if is_fatal(&event) {
+            8..=12 => {
+                let event = self.pick(&EVENTS);
+                let mut acts = vec![(0, Act::Event(host, event.to_owned()))];
+                if is_fatal(event) {
                     acts.push((lasts, Act::Power(host, false)));
                     acts.push((lasts + 10, Act::Power(host, true)));
                 }
                 acts
             }
-            86..=87 => vec![(0, Act::Scarce(true)), (lasts, Act::Scarce(false))],
-            88..=89 => {
+            13..=14 => vec![(0, Act::Scarce(true)), (lasts, Act::Scarce(false))],
+            _ => {
                 let nth = self.between(1, 800);
                 let up = self.once_in(2);
                 vec![
@@ -312,18 +342,32 @@ impl Source {
                     (lasts, Act::Link(host, interface, true)),
                 ]
             }
-            90..=93 => {
-                let to = self.once_in(2).then(|| self.other(setting, host));
-                vec![(0, Act::Noise(host, interface, to, self.between(1, 200)))]
-            }
-            94..=96 => vec![(0, Act::Burst(host, self.between(1, 2_000_000)))],
-            _ => {
-                let (name, default, others) = self.pick(&VARIABLES);
-                let set = |value| Act::Sysctl(host, interface, name.to_owned(), value);
-                let other = self.pick(&others);
-                vec![(0, set(other)), (lasts, set(default))]
-            }
         }
+    }
+
+    /// A rule by which an HCA fails; a third of those for verbs have another error, and another call.
+    fn rule(&mut self) -> String {
+        let rule = self.pick(&RULES);
+        let verb = rule.split_once(' ').and_then(|(verb, rest)| {
+            let is_errno = rest.starts_with('E');
+            is_errno.then_some(verb)
+        });
+        match verb {
+            Some(verb) if self.once_in(3) => {
+                format!("{verb} ETIMEDOUT at {}", self.between(1, 6))
+            }
+            _ => rule.to_owned(),
+        }
+    }
+
+    /// Traffic beside that which goes on all the time.
+    fn traffic_acts(&mut self, setting: &Setting) -> Vec<(u32, Act)> {
+        let (host, interface) = (self.host(setting), self.interface());
+        if self.once_in(2) {
+            return vec![(0, Act::Burst(host, self.between(1, 2_000_000)))];
+        }
+        let to = self.once_in(2).then(|| self.other(setting, host));
+        vec![(0, Act::Noise(host, interface, to, self.between(1, 200)))]
     }
 
     /// A fault of a cable, and what ends it.
@@ -344,8 +388,10 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
-    use super::{LENGTH, draw};
+    use super::{EVENTS, LENGTH, RULES, draw};
     use crate::plan::{Act, Cable, Host, Plan};
+    use ib_fabric::fault::{Order, Table};
+    use std::collections::BTreeSet;
 
     /// The hosts that a plan's acts name.
     fn named(plan: &Plan) -> Vec<Host> {
@@ -363,6 +409,27 @@ mod tests {
             _ => vec![],
         });
         hosts.collect()
+    }
+
+    /// Rules and events are such that ib_hwsim takes them, and each comes.
+    #[test]
+    fn devices_fail_as_they_can() {
+        let (mut rules, mut events) = (BTreeSet::new(), BTreeSet::new());
+        for step in (0..2000).flat_map(|seed| draw(seed).steps) {
+            match step.act {
+                Act::Fail(_, rule) => {
+                    assert!(Table::new().change(&rule).is_some(), "{rule}");
+                    rules.insert(rule);
+                }
+                Act::Event(_, event) => {
+                    assert!(Order::parse(&event).is_some(), "{event}");
+                    events.insert(event);
+                }
+                _ => {}
+            }
+        }
+        assert!(RULES.iter().all(|rule| rules.contains(*rule)));
+        assert!(EVENTS.iter().all(|event| events.contains(*event)));
     }
 
     #[test]

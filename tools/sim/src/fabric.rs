@@ -2,7 +2,7 @@
 
 //! The fabric, its subnet managers, and the hosts at the beginning.
 
-use crate::host::{add, add_addresses, exists, ip, name, set_mode};
+use crate::host::{add, add_addresses, exists, ip, is_ours, name, set_mode};
 use crate::program::{namespace, run, start};
 use crate::world::World;
 use anyhow::{Context, Result, ensure};
@@ -45,16 +45,16 @@ pub(crate) fn cable(cable: Cable) -> String {
     }
 }
 
-/// Sets a fault of a cable. Without, a delay and a rate are those of the setting.
+/// Sets a fault of a cable; 0 for a delay or a rate means that of the setting.
 pub(crate) fn impair(world: &World, which: Cable, fault: Fault) -> Result<()> {
-    let or = |value, setting| if value == 0 { setting } else { value };
+    let or_setting = |value, setting| if value == 0 { setting } else { value };
     let (name, value) = match fault {
         Fault::Loss(value) => ("loss", value),
         Fault::Duplicate(value) => ("duplicate", value),
         Fault::Corrupt(value) => ("corrupt", value),
-        Fault::Delay(value) => ("delay", or(value, world.setting.delay)),
+        Fault::Delay(value) => ("delay", or_setting(value, world.setting.delay)),
         Fault::Jitter(value) => ("jitter", value),
-        Fault::Rate(value) => ("rate", or(value, world.setting.rate)),
+        Fault::Rate(value) => ("rate", or_setting(value, world.setting.rate)),
     };
     set(&format!("{}/{name}", cable(which)), &value.to_string())
 }
@@ -66,10 +66,29 @@ pub(crate) fn cables(world: &World) -> Vec<Cable> {
     hosts.chain(trunks).collect()
 }
 
+/// Plugs a cable in, or pulls it.
+pub(crate) fn plug(which: Cable, plugged: bool) -> Result<()> {
+    let value = if plugged { "1" } else { "0" };
+    set(&format!("{}/plugged", cable(which)), value)
+}
+
+/// Switches an HCA on or off.
+pub(crate) fn power(world: &World, host: Host, on: bool) -> Result<()> {
+    set(&format!("hcas/h{host}/power"), if on { "1" } else { "0" })?;
+    if on {
+        capture(world, host)?;
+    }
+    Ok(())
+}
+
+/// The switches of a setting.
+fn switches(world: &World) -> &'static [&'static str] {
+    &SWITCHES[..if world.setting.trunks > 0 { 2 } else { 1 }]
+}
+
 /// Sets how the switches route.
 pub(crate) fn route(world: &World, how: &str) -> Result<()> {
-    let switches = if world.setting.trunks > 0 { 2 } else { 1 };
-    for switch in &SWITCHES[..switches] {
+    for switch in switches(world) {
         set(&format!("switches/{switch}/adaptive"), how)?;
     }
     Ok(())
@@ -116,8 +135,8 @@ fn lay(world: &World) -> Result<()> {
     fs::create_dir(FABRIC)?;
     let setting = &world.setting;
     set("seed", &setting.seed.to_string())?;
-    let switches = if setting.trunks > 0 { 2 } else { 1 };
-    for switch in &SWITCHES[..switches] {
+    let switches = switches(world);
+    for switch in switches {
         fs::create_dir(format!("{FABRIC}/switches/{switch}"))?;
         set(&format!("switches/{switch}/ports"), "16")?;
     }
@@ -131,7 +150,7 @@ fn lay(world: &World) -> Result<()> {
         if !setting.shared_queues {
             set(&format!("{hca}/max_srq"), "0")?;
         }
-        let switch = SWITCHES[usize::from(host - 1) % switches];
+        let switch = switches[usize::from(host - 1) % switches.len()];
         fs::create_dir(format!("{FABRIC}/cables/c{host}"))?;
         set(
             &format!("cables/c{host}/ends"),
@@ -153,12 +172,10 @@ fn lay(world: &World) -> Result<()> {
     set("live", "1")
 }
 
-/// Captures the packets of a host's HCA from now on, if that is wanted.
-pub(crate) fn capture(world: &World, host: Host) -> Result<()> {
-    if world.trace {
-        set(&format!("hcas/h{host}/capture"), CAPTURE)?;
-    }
-    Ok(())
+/// Captures the packets of a host's HCA from now on, if that is wanted. Takes as long if it is not.
+fn capture(world: &World, host: Host) -> Result<()> {
+    let bytes = if world.trace { CAPTURE } else { "0" };
+    set(&format!("hcas/h{host}/capture"), bytes)
 }
 
 /// Copies the captures of all HCAs that are on into a directory.
@@ -192,13 +209,9 @@ pub(crate) fn set_up(world: &World, host: Host) -> Result<()> {
     for interface in &interfaces[..1 + usize::from(setting.child)] {
         let name = name(*interface);
         let is_there = exists(host, name)
-            && (*interface == Interface::Child || setting.driver == Driver::Theirs || {
-                run(
-                    &["ip", "-n", &namespace(host), "-d", "link", "show", name],
-                    "",
-                )?
-                .contains("ipoib_rs")
-            });
+            && (*interface == Interface::Child
+                || setting.driver == Driver::Theirs
+                || is_ours(host));
         if !is_there {
             add(world, host, *interface)?;
         }
@@ -238,9 +251,9 @@ pub(crate) fn read_partitions(world: &World) {
     }
 }
 
+/// Sends a signal to a process, which may have ended.
 fn signal(process: u32, signal: Signal) {
     if let Ok(process) = i32::try_from(process) {
-        // It may have ended.
         let _ = kill(Pid::from_raw(process), signal);
     }
 }
@@ -301,8 +314,7 @@ pub(crate) fn remove(world: &World) -> Result<()> {
     for (host, _) in world.hosts() {
         fs::remove_dir(format!("{FABRIC}/hcas/h{host}"))?;
     }
-    let switches = if world.setting.trunks > 0 { 2 } else { 1 };
-    for switch in &SWITCHES[..switches] {
+    for switch in switches(world) {
         fs::remove_dir(format!("{FABRIC}/switches/{switch}"))?;
     }
     fs::remove_dir(FABRIC).context("the fabric")

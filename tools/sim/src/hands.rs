@@ -2,21 +2,22 @@
 
 //! The hands that do a plan's steps.
 
-use crate::checks;
-use crate::fabric;
-use crate::host::{self, add, add_addresses, ip, set_mode};
-use crate::program::{inside, namespace, run};
+use crate::host::{add, add_addresses, away, exists, ip, name, set_mode, set_rings, set_variable};
+use crate::program::{namespace, run, starve_next};
 use crate::traffic::{self, Traffic};
 use crate::world::World;
-use anyhow::{Context, Result, bail};
+use crate::{checks, fabric};
+use anyhow::{Context, Error, Result, bail};
+use nix::errno::Errno;
 use sim::plan::{Act, Cable, Driver, Fault, Host, Interface, Step, is_fatal};
 use std::collections::BTreeMap;
 use std::fs;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Guest time after which a hand that has not come to its end hangs.
+/// Guest time after which a hand is taken to hang.
 const LONGEST: Duration = Duration::from_secs(180);
 
 /// Time between two looks at what is used.
@@ -26,76 +27,127 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const DEBUG: &str = "/run/debug";
 
 /// Does all steps, each hand its own, and waits until the time of the plan is over.
-pub(crate) fn play(world: &World, steps: &[Step], traffic: &Traffic) -> Result<()> {
+pub(crate) fn play(world: &Arc<World>, steps: &[Step], traffic: &Arc<Traffic>) -> Result<()> {
     let begin = Instant::now();
-    let mut by_hand: BTreeMap<u8, Vec<&Step>> = BTreeMap::new();
+    let mut by_hand: BTreeMap<u8, Vec<Step>> = BTreeMap::new();
     for step in steps {
-        by_hand.entry(step.hand).or_default().push(step);
+        by_hand.entry(step.hand).or_default().push(step.clone());
     }
-    thread::scope(|scope| -> Result<()> {
-        let hands: Vec<_> = by_hand
-            .into_iter()
-            .map(|(hand, steps)| {
-                scope.spawn(move || {
-                    for step in steps {
-                        until(begin + Duration::from_millis(step.at.into()));
-                        let what = format!("hand {hand}: {:?}", step.act);
-                        world.noted(&what, act(world, &step.act, traffic));
-                    }
-                })
-            })
-            .collect();
-        let deadline = begin + LONGEST;
-        let end = begin + Duration::from_millis(world.setting.length.into());
-        while Instant::now() < end {
-            checks::bounds(world)?;
-            until(end.min(Instant::now() + SECOND));
-        }
-        for hand in hands {
-            while !hand.is_finished() {
-                if Instant::now() > deadline {
-                    // There is no way to end it: what it waits for is in the log of the kernel.
-                    let _ = fs::write("/proc/sysrq-trigger", "w");
-                    world.log("a hand does not come to its end");
-                    bail!("a hand does not come to its end");
-                }
-                thread::sleep(Duration::from_millis(50));
+    // One that hangs is left alone.
+    let hands: Vec<_> = by_hand
+        .into_iter()
+        .map(|(number, steps)| {
+            let hand = Hand {
+                world: Arc::clone(world),
+                traffic: Arc::clone(traffic),
+            };
+            thread::spawn(move || hand.work(number, &steps, begin))
+        })
+        .collect();
+    let end = begin + Duration::from_millis(world.setting.length.into());
+    while Instant::now() < end {
+        checks::bounds(world)?;
+        until(end.min(Instant::now() + SECOND));
+    }
+    let deadline = begin + LONGEST;
+    for hand in hands {
+        while !hand.is_finished() {
+            if Instant::now() > deadline {
+                // The tasks that wait, for the log.
+                let _ = fs::write("/proc/sysrq-trigger", "w");
+                bail!("a hand hangs");
             }
+            thread::sleep(Duration::from_millis(50));
         }
-        Ok(())
-    })
+        hand.join().ok().context("a hand has panicked")??;
+    }
+    Ok(())
 }
 
+/// Waits until a time.
 fn until(time: Instant) {
     thread::sleep(time.saturating_duration_since(Instant::now()));
 }
 
-/// Does an act.
-fn act(world: &World, act: &Act, traffic: &Traffic) -> Result<()> {
-    match act {
-        Act::Plug(cable, plugged) => fabric::set(
-            &format!("{}/plugged", fabric::cable(*cable)),
-            if *plugged { "1" } else { "0" },
-        ),
-        Act::Impair(cable, fault) => {
-            if matches!(fault, Fault::Duplicate(_)) {
-                world.doubles.store(true, Ordering::Relaxed);
+/// One that does steps, one after the other.
+struct Hand {
+    world: Arc<World>,
+    traffic: Arc<Traffic>,
+}
+
+impl Hand {
+    /// Does steps at their times. Steps may fail, but not for want of sense.
+    fn work(self, number: u8, steps: &[Step], begin: Instant) -> Result<()> {
+        for step in steps {
+            until(begin + Duration::from_millis(step.at.into()));
+            let result = self.act(&step.act);
+            let is_nonsense = result.as_ref().is_err_and(is_invalid)
+                && matches!(step.act, Act::Fail(..) | Act::Event(..) | Act::Impair(..));
+            let what = format!("hand {number}: {:?}", step.act);
+            match result {
+                Ok(()) => self.world.log(&what),
+                Err(e) => self.world.log(&format!("{what}: {e:#}")),
             }
-            fabric::impair(world, *cable, *fault)
+            if is_nonsense {
+                bail!("{what}: is invalid");
+            }
         }
-        Act::Route(how) => fabric::route(world, how),
-        Act::Power(host, on) => power(world, *host, *on),
-        Act::StartManager(host, anew) => fabric::start_manager(world, *host, *anew),
-        Act::EndManager(host, at_once) => fabric::end_manager(world, *host, *at_once),
-        Act::Expel(host) => {
-            fabric::write_partitions(world, *host)?;
-            fabric::read_partitions(world);
-            Ok(())
+        Ok(())
+    }
+
+    /// Does an act.
+    fn act(&self, act: &Act) -> Result<()> {
+        let world = &*self.world;
+        match act {
+            Act::Plug(cable, plugged) => fabric::plug(*cable, *plugged),
+            Act::Impair(cable, fault) => {
+                if matches!(fault, Fault::Duplicate(packets) if *packets > 0) {
+                    world.doubles.store(true, Ordering::Relaxed);
+                }
+                fabric::impair(world, *cable, *fault)
+            }
+            Act::Route(how) => fabric::route(world, how),
+            Act::Power(host, on) => power(world, *host, *on),
+            Act::StartManager(host, anew) => fabric::start_manager(world, *host, *anew),
+            Act::EndManager(host, at_once) => fabric::end_manager(world, *host, *at_once),
+            Act::Expel(host) => {
+                fabric::write_partitions(world, *host)?;
+                fabric::read_partitions(world);
+                Ok(())
+            }
+            Act::Load(on) => load(world, *on),
+            Act::Fail(host, rules) => {
+                world.note_rules(*host, rules != "clear");
+                fabric::set(&format!("hcas/h{host}/faults"), rules)
+            }
+            Act::Event(host, event) => {
+                if is_fatal(event) {
+                    world.note_use(*host, true);
+                    fabric::end_manager(world, *host, true)?;
+                }
+                fabric::set(&format!("hcas/h{host}/event"), event)
+            }
+            Act::Starve(nth) => starve(*nth),
+            Act::Scarce(some) => scarce(*some),
+            Act::Noise(host, interface, to, frames) => {
+                traffic::noise(world, *host, *interface, *to, *frames)
+            }
+            Act::Burst(from, bytes) => {
+                self.traffic.burst(*from, *bytes);
+                Ok(())
+            }
+            _ => interface_act(world, act),
         }
+    }
+}
+
+/// Does an act of an interface.
+fn interface_act(world: &World, act: &Act) -> Result<()> {
+    match act {
+        Act::Exist(host, Interface::Child, true) if !world.host(*host)?.child => Ok(()),
         Act::Link(host, interface, up) => {
-            let name = host::name(*interface);
             let state = if *up { "up" } else { "down" };
-            ip(*host, &format!("link set {name} {state}\n"))?;
+            ip(*host, &format!("link set {} {state}\n", name(*interface)))?;
             if *up {
                 // IPv6 forgets them with the link.
                 add_addresses(*host, *interface)?;
@@ -103,21 +155,14 @@ fn act(world: &World, act: &Act, traffic: &Traffic) -> Result<()> {
             Ok(())
         }
         Act::SetMode(host, interface, mode) => set_mode(world, *host, *interface, *mode),
-        Act::Mtu(host, interface, mtu) => ip(
-            *host,
-            &format!("link set {} mtu {mtu}\n", host::name(*interface)),
-        ),
-        Act::Rings(host, receive, send) => {
-            let (receive, send) = (receive.to_string(), send.to_string());
-            in_namespace(
-                *host,
-                &["ethtool", "-G", "ib0", "rx", &receive, "tx", &send],
-            )
+        Act::Mtu(host, interface, mtu) => {
+            ip(*host, &format!("link set {} mtu {mtu}\n", name(*interface)))
         }
+        Act::Rings(host, receive, send) => set_rings(*host, *receive, *send),
         Act::Exist(host, interface, true) => {
             add(world, *host, *interface)?;
             set_mode(world, *host, *interface, world.host(*host)?.mode)?;
-            ip(*host, &format!("link set {} up\n", host::name(*interface)))?;
+            ip(*host, &format!("link set {} up\n", name(*interface)))?;
             add_addresses(*host, *interface)
         }
         Act::Exist(host, interface, false) => {
@@ -125,81 +170,50 @@ fn act(world: &World, act: &Act, traffic: &Traffic) -> Result<()> {
             if *interface == Interface::Parent && world.host(*host)?.driver == Driver::Theirs {
                 return Ok(());
             }
-            ip(*host, &format!("link del {}\n", host::name(*interface)))
+            ip(*host, &format!("link del {}\n", name(*interface)))
         }
         Act::Addresses(host, interface, true) => add_addresses(*host, *interface),
-        Act::Addresses(host, interface, false) => ip(
-            *host,
-            &format!("addr flush dev {}\n", host::name(*interface)),
-        ),
-        Act::Forget(host) => in_namespace(*host, &["ip", "neigh", "flush", "all"]),
+        Act::Addresses(host, interface, false) => {
+            ip(*host, &format!("addr flush dev {}\n", name(*interface)))
+        }
+        Act::Forget(host) => ip(*host, "neigh flush all\n"),
         Act::Move(host, interface, other) => relocate(world, *host, *interface, *other),
-        Act::Load(on) => load(world, *on),
-        Act::Fail(host, rules) => {
-            world.note_rules(*host, rules != "clear");
-            fabric::set(&format!("hcas/h{host}/faults"), rules)
-        }
-        Act::Event(host, event) => {
-            if is_fatal(event) {
-                world.note_use(*host, true);
-                without_device(world, *host)?;
-            }
-            fabric::set(&format!("hcas/h{host}/event"), event)
-        }
-        Act::Starve(nth) => starve(*nth),
-        Act::Scarce(some) => scarce(*some),
         Act::Sysctl(host, interface, variable, value) => {
-            let file = format!("/proc/sys/net/ipoib/{}/{variable}", host::name(*interface));
-            inside(*host, || {
-                fs::write(&file, value.to_string()).with_context(|| file.clone())
-            })
+            set_variable(*host, *interface, variable, *value)
         }
-        Act::Noise(host, interface, to, frames) => {
-            traffic::noise(world, *host, *interface, *to, *frames)
-        }
-        Act::Burst(from, bytes) => {
-            traffic.burst(*from, *bytes);
-            Ok(())
-        }
+        _ => bail!("{act:?}: is of no interface"),
     }
 }
 
-/// Runs a command in a host's namespace.
-fn in_namespace(host: Host, words: &[&str]) -> Result<()> {
-    inside(host, || run(words, "")).map(drop)
+/// Returns true if an error says that an argument was invalid.
+fn is_invalid(error: &Error) -> bool {
+    let io = error.downcast_ref::<std::io::Error>();
+    io.is_some_and(|error| error.raw_os_error() == Some(Errno::EINVAL as i32))
 }
 
-/// Switches an HCA on or off. What was on it is made anew.
+/// Switches an HCA on or off. Once it is on, its interfaces are made again.
 fn power(world: &World, host: Host, on: bool) -> Result<()> {
     if !on {
-        without_device(world, host)?;
+        // opensm would ask the HCA that is gone for ever, as fast as it can.
+        fabric::end_manager(world, host, true)?;
     }
-    fabric::set(&format!("hcas/h{host}/power"), if on { "1" } else { "0" })?;
+    fabric::power(world, host, on)?;
     // One that fails as it is switched on may have no queue pairs for management.
     world.note_use(host, on && world.fails(host));
     if !on {
         // One may have been started since.
-        return without_device(world, host);
+        return fabric::end_manager(world, host, true);
     }
     // It came off as the HCA was switched off.
-    fabric::set(
-        &format!("{}/plugged", fabric::cable(Cable::Host(host))),
-        "1",
-    )?;
-    fabric::capture(world, host)?;
+    fabric::plug(Cable::Host(host), true)?;
     fabric::take_in(host)?;
     fabric::set_up(world, host)
 }
 
-/// Ends the subnet manager of a host whose HCA is no use: opensm would ask it for ever, as fast as it can.
-fn without_device(world: &World, host: Host) -> Result<()> {
-    fabric::end_manager(world, host, true)
-}
-
 /// Takes an interface to another host's namespace under another name, or back.
 fn relocate(world: &World, host: Host, interface: Interface, other: Option<Host>) -> Result<()> {
-    let name = host::name(interface);
-    let away = format!("{name}-{host}");
+    let name = name(interface);
+    let away = away(host, interface);
     match other {
         Some(other) => {
             let to = namespace(other);
@@ -212,7 +226,7 @@ fn relocate(world: &World, host: Host, interface: Interface, other: Option<Host>
         None => {
             let back = namespace(host);
             for (other, _) in world.hosts().filter(|(other, _)| *other != host) {
-                if host::exists(other, &away) {
+                if exists(other, &away) {
                     ip(
                         other,
                         &format!("link set {away} netns {back} name {name}\n"),
@@ -226,7 +240,7 @@ fn relocate(world: &World, host: Host, interface: Interface, other: Option<Host>
     }
 }
 
-/// Unloads the driver, which wants no interface of it, or loads it and makes all interfaces.
+/// Unloads the driver, which deletes its interfaces, or loads it and makes them.
 pub(crate) fn load(world: &World, on: bool) -> Result<()> {
     if on {
         run(&["modprobe", "ipoib_rs"], "")?;
@@ -240,7 +254,7 @@ pub(crate) fn load(world: &World, on: bool) -> Result<()> {
     run(&["modprobe", "-r", "ipoib_rs"], "").map(drop)
 }
 
-/// Lets every n-th allocation of this thread, and of what it starts, fail, once.
+/// Makes a slab allocation of the next program of this thread fail: that at which their count reaches a multiple of `nth`.
 fn starve(nth: u32) -> Result<()> {
     for (file, value) in [
         ("task-filter", "Y"),
@@ -254,10 +268,11 @@ fn starve(nth: u32) -> Result<()> {
         let path = format!("{DEBUG}/failslab/{file}");
         fs::write(&path, value).context(path)?;
     }
-    fs::write("/proc/thread-self/make-it-fail", "1").context("make-it-fail")
+    starve_next();
+    Ok(())
 }
 
-/// Lets one in two hundred atomic allocations fail, or none.
+/// Makes one in two hundred atomic allocations fail, or none.
 pub(crate) fn scarce(some: bool) -> Result<()> {
     for kind in ["failslab", "fail_page_alloc"] {
         for (file, value) in [

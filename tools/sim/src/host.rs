@@ -5,8 +5,9 @@
 use crate::fabric;
 use crate::program::{inside, namespace, run};
 use crate::world::World;
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use sim::plan::{Driver, Host, Interface, Mode};
+use std::fs;
 
 /// The P_Key of child interfaces.
 const PKEY: &str = "0x8001";
@@ -38,7 +39,32 @@ pub(crate) fn ip6(host: Host, interface: Interface) -> std::net::Ipv6Addr {
     [0xfd00, subnet, 0, 0, 0, 0, 0, host.into()].into()
 }
 
-/// Runs lines of `ip` in a host's namespace; the first that fails ends it.
+/// The name of a host's interface in another host's namespace.
+pub(crate) fn away(host: Host, interface: Interface) -> String {
+    format!("{}-{host}", name(interface))
+}
+
+/// Sets the sizes of the rings of a host's `ib0`.
+pub(crate) fn set_rings(host: Host, receive: u32, send: u32) -> Result<()> {
+    let (receive, send) = (receive.to_string(), send.to_string());
+    let words = ["ethtool", "-G", "ib0", "rx", &receive, "tx", &send];
+    inside(host, || run(&words, "")).map(drop)
+}
+
+/// Sets a variable of an interface.
+pub(crate) fn set_variable(
+    host: Host,
+    interface: Interface,
+    variable: &str,
+    value: u32,
+) -> Result<()> {
+    let file = format!("/proc/sys/net/ipoib/{}/{variable}", name(interface));
+    inside(host, || {
+        fs::write(&file, value.to_string()).with_context(|| file.clone())
+    })
+}
+
+/// Runs lines of `ip` in a host's namespace, up to the first that fails.
 pub(crate) fn ip(host: Host, lines: &str) -> Result<()> {
     run(&["ip", "-n", &namespace(host), "-batch", "-"], lines)?;
     Ok(())
@@ -81,7 +107,7 @@ pub(crate) fn add(world: &World, host: Host, interface: Interface) -> Result<()>
 }
 
 /// Returns true if a host's `ib0` is of this checkout's driver.
-fn is_ours(host: Host) -> bool {
+pub(crate) fn is_ours(host: Host) -> bool {
     let namespace = namespace(host);
     run(&["ip", "-n", &namespace, "-d", "link", "show", "ib0"], "")
         .is_ok_and(|text| text.contains("ipoib_rs"))
@@ -104,7 +130,7 @@ pub(crate) fn set_mode(world: &World, host: Host, interface: Interface, mode: Mo
     )
 }
 
-/// Gives an interface its addresses; those that it has are an error.
+/// Gives an interface its addresses, unless it has them.
 pub(crate) fn add_addresses(host: Host, interface: Interface) -> Result<()> {
     let name = name(interface);
     ip(

@@ -11,16 +11,24 @@ mod program;
 mod traffic;
 mod world;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use nix::mount::{MsFlags, mount};
+use nix::sys::reboot::{RebootMode, reboot};
 use sim::Plan;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+use traffic::Traffic;
 use world::World;
 
 /// Where the guest has the history's directory.
 const DIRECTORY: &str = "/run/history";
+
+/// Guest time to find out about a failure. Programs that ask for what is locked for ever do not end.
+const STATE: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     let Some(directory) = std::env::args().nth(1) else {
@@ -50,31 +58,39 @@ fn history(directory: &str) -> Result<()> {
     .context("mount the history's directory")?;
     let at = Path::new(DIRECTORY);
     let plan = Plan::parse(&fs::read_to_string(at.join("plan")).context("plan")?)?;
-    let world = World::new(
-        plan.setting.clone(),
-        at.join("trace").exists(),
-        &at.join("log"),
-    )?;
+    let trace = at.join("trace").exists();
+    let world = Arc::new(World::new(plan.setting.clone(), trace, &at.join("log"))?);
     let result = play(&world, &plan);
     let outcome = match &result {
         Ok(()) => "passed\n".to_owned(),
         Err(e) => format!("failed: {e:#}\n"),
     };
-    if result.is_err() {
-        fabric::save_traces(&world, at)?;
-        fs::write(at.join("state"), checks::state(&world))?;
-    }
     fs::write(at.join("outcome"), &outcome)?;
-    if let Err(e) = result {
-        bail!("{e:#}");
+    if result.is_err() {
+        tell(&world, at);
+        // A thread of this program may hang in the kernel: then the program cannot end, and the agent would wait for it.
+        reboot(RebootMode::RB_POWER_OFF)?;
     }
     Ok(())
 }
 
+/// Writes what there is to see of a history that has failed, as far as it can be seen.
+fn tell(world: &Arc<World>, at: &'static Path) {
+    let shared = Arc::clone(world);
+    let writer = thread::spawn(move || {
+        let _ = fabric::save_traces(&shared, at);
+        let _ = fs::write(at.join("state"), checks::state(&shared));
+    });
+    let deadline = Instant::now() + STATE;
+    while !writer.is_finished() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Makes the hosts, has the plan's steps done, heals all, and checks what has to hold then.
-fn play(world: &World, plan: &Plan) -> Result<()> {
+fn play(world: &Arc<World>, plan: &Plan) -> Result<()> {
     fabric::make(world).context("before the first step")?;
-    let traffic = traffic::Traffic::start(world)?;
+    let traffic = Arc::new(Traffic::start(world)?);
     traffic
         .all_reached(checks::HEALED)
         .context("before the first step")?;
@@ -85,6 +101,7 @@ fn play(world: &World, plan: &Plan) -> Result<()> {
         .all_reached(checks::HEALED)
         .context("after the last fault")?;
     traffic.stop()?;
+    checks::checksums(world)?;
     let at = Path::new(DIRECTORY);
     checks::accounts(world, &at.join("counters"))?;
     fabric::save_traces(world, at)?;

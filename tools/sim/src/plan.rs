@@ -14,7 +14,7 @@ pub type Host = u8;
 pub struct Plan {
     /// Its hosts and its fabric.
     pub setting: Setting,
-    /// What happens, in the order of time.
+    /// Its steps, in order of time.
     pub steps: Vec<Step>,
 }
 
@@ -25,15 +25,15 @@ pub struct Setting {
     pub seed: u64,
     /// Milliseconds after which everything is healed.
     pub length: u32,
-    /// Cables between the two switches that the hosts are on by turns; 0 if all are on one.
+    /// Cables between the two switches that hosts are on by turns, up to 8; 0 if all hosts are on one switch.
     pub trunks: u8,
     /// HCAs compute checksums and segment TCP.
     pub offloads: bool,
     /// HCAs have shared receive queues.
     pub shared_queues: bool,
-    /// Mbit/s of the cables to the hosts.
+    /// Mbit/s of each cable.
     pub rate: u32,
-    /// Microseconds that a packet is under way on them.
+    /// Microseconds that a packet is under way on a cable.
     pub delay: u32,
     /// The hosts.
     pub hosts: Vec<HostSetting>,
@@ -73,9 +73,9 @@ pub enum Mode {
 pub struct Step {
     /// Milliseconds from the beginning.
     pub at: u32,
-    /// The hand that does it. One hand does one thing at a time, and is late when that takes longer.
+    /// The hand that does it. A hand does one step at a time; a step that is due before that has ended is late.
     pub hand: u8,
-    /// What it does.
+    /// Its act.
     pub act: Act,
 }
 
@@ -99,20 +99,25 @@ pub enum Cable {
 
 /// A fault of a cable, with its value as configfs takes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub enum Fault {
+    /// Packets of a million that are lost.
     Loss(u32),
+    /// Packets of a million that arrive twice.
     Duplicate(u32),
+    /// Packets of a million that arrive with a wrong CRC.
     Corrupt(u32),
+    /// Microseconds that a packet is under way; 0 for those of the setting.
     Delay(u32),
+    /// Microseconds up to which a packet is under way for longer.
     Jitter(u32),
+    /// Mbit/s; 0 for those of the setting.
     Rate(u32),
 }
 
-/// An act. Each can be done in any state, if only in vain: a plan without some of its steps is a plan.
+/// An act. In a state that does not allow it, it fails, so that a plan without some of its steps is a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Act {
-    /// Plugs a cable in or out.
+    /// Plugs a cable in, or pulls it.
     Plug(Cable, bool),
     /// Sets a fault of a cable.
     Impair(Cable, Fault),
@@ -148,9 +153,10 @@ pub enum Act {
     Fail(Host, String),
     /// Has an HCA report an event.
     Event(Host, String),
-    /// Lets the n-th allocation of each program that the hand's next act runs fail.
+    /// Makes a slab allocation of the program that the hand's next act runs fail: that at which the count of such
+    /// allocations reaches a multiple of this number.
     Starve(u32),
-    /// Lets some of all atomic allocations fail, or none.
+    /// Makes one in two hundred atomic allocations fail, or none.
     Scarce(bool),
     /// Writes a sysctl of the driver.
     Sysctl(Host, Interface, String, u32),
@@ -160,7 +166,7 @@ pub enum Act {
     Burst(Host, u32),
 }
 
-/// Returns true if an HCA is beyond use after an event, or its queue pairs for management are, until it is switched off.
+/// Returns true if an event leaves an HCA, or its queue pairs for management, unusable until it is switched off.
 #[must_use]
 pub fn is_fatal(event: &str) -> bool {
     [
@@ -173,11 +179,11 @@ pub fn is_fatal(event: &str) -> bool {
 }
 
 impl Plan {
-    /// Reads what [`Display`](fmt::Display) has written. Lines that begin with `#` say nothing.
+    /// Reads what [`Display`](fmt::Display) has written. Lines that begin with `#` are comments.
     ///
     /// # Errors
     ///
-    /// A text that is no plan, or one of hosts that are not there.
+    /// A text that is no plan, and too many or too few hosts or cables.
     pub fn parse(text: &str) -> Result<Plan> {
         let mut lines = text
             .lines()
@@ -186,6 +192,11 @@ impl Plan {
         let setting: Setting = ron::from_str(first).with_context(|| first.to_owned())?;
         let hosts = setting.hosts.len();
         ensure!((2..=5).contains(&hosts), "{hosts} hosts");
+        ensure!(
+            setting.trunks <= 8,
+            "{} cables between switches",
+            setting.trunks
+        );
         let mut steps = Vec::new();
         for line in lines {
             steps.push(ron::from_str(line).with_context(|| line.to_owned())?);

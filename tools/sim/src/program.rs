@@ -5,11 +5,12 @@
 use anyhow::{Context, Result, bail};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
+use std::cell::Cell;
 use std::fs::File;
 use std::io::Write;
 use std::panic::resume_unwind;
 use std::process::{Child, Command, Stdio};
-use std::thread;
+use std::thread::{self, Builder};
 
 /// The name of a host's namespace.
 pub(crate) fn namespace(host: u8) -> String {
@@ -29,17 +30,35 @@ pub(crate) fn enter(host: u8) -> Result<()> {
 /// Runs `f` in a thread of its own that is in a host's network namespace; sockets that it makes stay there.
 pub(crate) fn inside<T: Send>(host: u8, f: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     thread::scope(|scope| {
-        let thread = scope.spawn(|| {
+        let thread = Builder::new().spawn_scoped(scope, || {
             enter(host)?;
             f()
-        });
+        })?;
         thread.join().unwrap_or_else(|panic| resume_unwind(panic))
     })
 }
 
-/// Runs a command to its end, with a text as its input; what it has written, which is an error if it has failed.
+thread_local! {
+    /// The next program of this thread may lack memory.
+    static STARVED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has the next program of this thread lack memory, as failslab is set.
+pub(crate) fn starve_next() {
+    STARVED.set(true);
+}
+
+/// Runs a command with a text as input, and returns its output. Fails if the command does.
 pub(crate) fn run(words: &[&str], input: &str) -> Result<String> {
-    let (program, arguments) = words.split_first().context("an empty command")?;
+    const STARVE: [&str; 4] = [
+        "sh",
+        "-c",
+        "echo 1 >/proc/self/make-it-fail; exec \"$@\"",
+        "sh",
+    ];
+    let prefix: &[&str] = if STARVED.take() { &STARVE } else { &[] };
+    let all = [prefix, words].concat();
+    let (program, arguments) = all.split_first().context("an empty command")?;
     let mut child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::piped())

@@ -10,7 +10,7 @@ mod transfers;
 use crate::host::{ip4, ip6, name};
 use crate::program::inside;
 use crate::world::{World, lock};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use datagrams::Datagrams;
 use pattern::Pattern;
 use sim::plan::{Host, Interface};
@@ -34,7 +34,7 @@ const NOISE: i32 = 253;
 struct State {
     datagrams: Datagrams,
     transfers: Transfers,
-    /// What was wrong first.
+    /// The first error.
     wrong: Option<String>,
     stop: bool,
 }
@@ -42,19 +42,19 @@ struct State {
 /// The thread of the traffic.
 pub(crate) struct Traffic {
     state: Arc<Mutex<State>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: JoinHandle<()>,
 }
 
 impl Traffic {
-    /// Begins with all traffic.
-    pub(crate) fn start(world: &World) -> Result<Traffic> {
+    /// Starts all traffic.
+    pub(crate) fn start(world: &Arc<World>) -> Result<Traffic> {
         let state = Arc::new(Mutex::new(State {
             datagrams: Datagrams::new(world)?,
             transfers: Transfers::new(world)?,
             wrong: None,
             stop: false,
         }));
-        let shared = Arc::clone(&state);
+        let (shared, world) = (Arc::clone(&state), Arc::clone(world));
         let thread = thread::spawn(move || {
             loop {
                 {
@@ -62,15 +62,12 @@ impl Traffic {
                     if state.stop {
                         return;
                     }
-                    state.tick();
+                    state.tick(&world);
                 }
                 thread::sleep(TICK);
             }
         });
-        Ok(Traffic {
-            state,
-            thread: Mutex::new(Some(thread)),
-        })
+        Ok(Traffic { state, thread })
     }
 
     /// Waits until each host has got from each other one, in each way, something that was sent from now on.
@@ -102,24 +99,31 @@ impl Traffic {
 
     /// Ends all traffic, when what is under way had time to arrive.
     pub(crate) fn stop(&self) -> Result<()> {
-        lock(&self.state).datagrams.pause();
+        {
+            let mut state = lock(&self.state);
+            state.datagrams.pause();
+            state.transfers.pause();
+        }
         thread::sleep(Duration::from_millis(500));
         lock(&self.state).stop = true;
-        if let Some(thread) = lock(&self.thread).take() {
-            thread.join().ok().context("the traffic has panicked")?;
+        while !self.thread.is_finished() {
+            thread::sleep(TICK);
         }
         lock(&self.state).right()
     }
 }
 
 impl State {
-    fn tick(&mut self) {
+    /// Receives and sends what there is to receive and to send.
+    fn tick(&mut self, world: &World) {
         let result = self.datagrams.tick().and_then(|()| self.transfers.tick());
-        if let Err(e) = result {
-            self.wrong.get_or_insert(format!("{e:#}"));
+        if let (Err(e), None) = (result, &self.wrong) {
+            world.log(&format!("traffic: {e:#}"));
+            self.wrong = Some(format!("{e:#}"));
         }
     }
 
+    /// Fails if something wrong has come.
     fn right(&self) -> Result<()> {
         match &self.wrong {
             Some(wrong) => bail!("{wrong}"),
@@ -127,11 +131,13 @@ impl State {
         }
     }
 
+    /// Counts what is sent from now on.
     fn mark(&mut self) {
         self.datagrams.mark();
         self.transfers.mark();
     }
 
+    /// The ways in which a host has not been reached.
     fn missing(&self) -> Vec<String> {
         let mut missing = self.datagrams.missing();
         missing.extend(self.transfers.missing());
@@ -163,7 +169,7 @@ pub(crate) fn noise(
         for frame in 0..frames {
             let pattern = Pattern::of(world.setting.seed, u64::from(host) << 32 | u64::from(frame));
             let length = pattern.length(9000);
-            // A queue that is full, or no route: noise needs not arrive.
+            // A queue that is full, or no route: noise need not arrive.
             let _ = socket.send_to(&pattern.bytes(length), &to);
         }
         Ok(())

@@ -31,6 +31,7 @@ pub(crate) struct World {
 }
 
 impl World {
+    /// The world of a setting at its beginning, with a log in a new file.
     pub(crate) fn new(setting: Setting, trace: bool, log: &Path) -> Result<World> {
         Ok(World {
             setting,
@@ -73,20 +74,6 @@ impl World {
         let _ = writeln!(log, "{:>10.6} {text}", at.as_secs_f64());
     }
 
-    /// Notes in the log how something has ended.
-    pub(crate) fn noted<T>(&self, what: &str, result: Result<T>) -> Option<T> {
-        match result {
-            Ok(value) => {
-                self.log(what);
-                Some(value)
-            }
-            Err(e) => {
-                self.log(&format!("{what}: {e:#}"));
-                None
-            }
-        }
-    }
-
     /// Returns true if an HCA has to be switched off before it works again.
     pub(crate) fn beyond_use(&self, host: Host) -> bool {
         lock(&self.beyond_use).contains(&host)
@@ -117,12 +104,13 @@ impl World {
         }
     }
 
+    /// The subnet managers that run, by host.
     pub(crate) fn managers(&self) -> MutexGuard<'_, BTreeMap<Host, Child>> {
         lock(&self.managers)
     }
 }
 
-/// Locks a mutex whose content is right whatever panics.
+/// Locks a mutex. Its content stays valid if a holder panics.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,7 +3,8 @@
 //! The first process of a lab guest.
 //!
 //! As pid 1 it gives the guest a writable root and its pseudo file systems, starts itself once
-//! more as the server, or the program that the kernel's command line names in its place, and reaps what is orphaned. The server answers the lab over a serial
+//! more as the server, and reaps what is orphaned. The kernel's command line may name a program
+//! with an argument, which is started in the server's place: the guest ends with it. The server answers the lab over a serial
 //! channel. Two processes, so that the reaper cannot take the exit status of the server's own
 //! children away from it.
 
@@ -39,12 +40,12 @@ fn main() -> ExitCode {
 fn init() -> Result<()> {
     let outcome = guest::set_up().and_then(|()| {
         let settings = guest::settings()?;
-        let mut command = match settings.get("program") {
-            Some(program) => Command::new(program),
-            None => Command::new("/proc/self/exe"),
+        let (program, argument) = match (settings.get("program"), settings.get("argument")) {
+            (Some(program), Some(argument)) => (program.as_str(), argument.as_str()),
+            _ => ("/proc/self/exe", SERVE),
         };
-        let server = command
-            .arg(settings.get("argument").map_or(SERVE, |s| s))
+        let server = Command::new(program)
+            .arg(argument)
             .spawn()
             .context("the server does not start")?;
         loop {

@@ -25,7 +25,7 @@ ipoib_rs: IP over InfiniBand for Linux, in Rust. Everything below runs as root.
                  driver's hot path instead; T=ud/ring.rs: only changes there whose names contain this)
   make fuzz      give the fuzz targets of tests/fuzz inputs that reach more and more of their code
                  (FOR=10m: for that time; T=name: one of them; INPUT=file: that input again)
-  make sim       play histories in simulated time, of hosts on a fabric where all goes wrong, one from each seed
+  make sim       play histories in simulated time: hosts on a fabric full of faults, drawn from seeds
                  (SEEDS=0..100: these; FOR=10m: for that time; SEED=7: one, with a trace; INPUT=file: a plan;
                  KERNEL=sim-debug: with KASAN)
   make configs   compile the modules, out of tree and in a kernel tree, with HZ=300, for arm64 and with KCSAN,

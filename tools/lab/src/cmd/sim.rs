@@ -17,13 +17,16 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time between two lines that tell how far it is.
 const TOLD: Duration = Duration::from_secs(20);
+
+/// The longest time to make a plan small.
+const SHRINKING: Duration = Duration::from_secs(30 * 60);
 
 /// Seeds that are played unless others are asked for.
 const USUAL: Range<u64> = 0..20;
@@ -45,7 +48,7 @@ impl FromStr for Seeds {
     }
 }
 
-/// What to play.
+/// A request: which histories to play.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// The histories of these seeds.
@@ -65,11 +68,12 @@ pub fn run(layout: &Layout, request: &Request) -> Result<bool> {
     let kernel = request.kernel.unwrap_or(Kernel::Sim);
     ensure!(
         kernel.is_simulated(),
-        "only the kernels sim and sim_debug have simulated time"
+        "only the kernels sim and sim-debug have simulated time"
     );
     build::ready(layout, Lane::Uml, kernel)?;
     let all = Histories {
         player: Player::new(layout, kernel),
+        kernel,
         dir: layout.build().join("sim"),
     };
     if let Some(path) = &request.input {
@@ -91,6 +95,7 @@ pub fn run(layout: &Layout, request: &Request) -> Result<bool> {
 /// Histories of a checkout.
 struct Histories {
     player: Player,
+    kernel: Kernel,
     /// Where each has a directory.
     dir: PathBuf,
 }
@@ -119,35 +124,38 @@ impl Histories {
         Ok(true)
     }
 
-    /// Plays those of seeds, as many at a time as there are processors; the first that fails is made small.
+    /// Plays those of seeds, as many at a time as there are processors, and the first one twice; the first that fails is
+    /// made small.
     fn many(&self, seeds: Range<u64>, time: Option<Duration>) -> Result<bool> {
         let start = Instant::now();
         let next = AtomicU64::new(seeds.start);
-        let done = AtomicU64::new(0);
-        let failed: Mutex<Vec<(u64, Wrong)>> = Mutex::default();
-        let told = Mutex::new(Instant::now());
+        let stop = AtomicBool::new(false);
+        let all = Mutex::new(Told::new());
         let worker = || -> Result<()> {
             loop {
                 let seed = next.fetch_add(1, Ordering::Relaxed);
                 let is_late = time.is_some_and(|time| start.elapsed() > time);
-                if seed >= seeds.end || is_late {
+                if seed >= seeds.end || is_late || stop.load(Ordering::Relaxed) {
                     return Ok(());
                 }
-                let dir = self.dir.join(seed.to_string());
-                let played = self.player.play(&draw(seed), &dir)?;
-                let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
-                match played.wrong {
-                    None => fs::remove_dir_all(&dir)?,
-                    Some(wrong) => {
-                        print(&format!("seed {seed} ... FAILED: {:.300}", wrong.text));
-                        failed.push((seed, wrong));
+                let result = self.history(seed, seed == seeds.start);
+                let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+                match result {
+                    Ok(wrong) => all.count(seed, wrong),
+                    Err(e) => {
+                        stop.store(true, Ordering::Relaxed);
+                        return Err(e);
                     }
                 }
-                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-                if told.elapsed() > TOLD {
-                    *told = Instant::now();
-                    say(&progress(done, &seeds, time, failed.len(), start.elapsed()));
+                if all.at.elapsed() > TOLD {
+                    all.at = Instant::now();
+                    say(&progress(
+                        all.done,
+                        &seeds,
+                        time,
+                        all.failed.len(),
+                        start.elapsed(),
+                    ));
                 }
             }
         };
@@ -160,8 +168,9 @@ impl Histories {
                     .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             })
         })?;
-        let mut failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let done = done.into_inner();
+        let Told {
+            done, mut failed, ..
+        } = all.into_inner().unwrap_or_else(PoisonError::into_inner);
         println!(
             "{done} histories in {} s: {} passed, {} failed",
             start.elapsed().as_secs(),
@@ -173,27 +182,52 @@ impl Histories {
             return Ok(true);
         };
         self.make_small(*seed, wrong)?;
-        println!("the first that failed, again: make sim SEED={seed}");
+        println!("the first failure again: {} SEED={seed}", self.make());
         Ok(false)
     }
 
-    /// Finds a plan with fewer steps that fails in the same way, and prints it.
+    /// Plays the history of a seed, and once more if `twice`: it has to be the same then. Returns its failure.
+    fn history(&self, seed: u64, twice: bool) -> Result<Option<Wrong>> {
+        let plan = draw(seed);
+        let dir = self.dir.join(seed.to_string());
+        let played = self.player.play(&plan, &dir)?;
+        if twice && self.player.play(&plan, &dir)?.digest != played.digest {
+            let text = "the history of this seed is not the same when it is played again";
+            return Ok(Some(Wrong {
+                kind: text.to_owned(),
+                text: text.to_owned(),
+            }));
+        }
+        if played.wrong.is_none() {
+            fs::remove_dir_all(&dir)?;
+        }
+        Ok(played.wrong)
+    }
+
+    /// Finds a plan with fewer steps that fails in the same way, as far as there is time, and prints it.
     fn make_small(&self, seed: u64, wrong: &Wrong) -> Result<()> {
         let plan = draw(seed);
         say(&format!(
-            "seed {seed}: fewer of its {} steps",
+            "seed {seed}: shrinking its {} steps",
             plan.steps.len()
         ));
+        let start = Instant::now();
         let dir = self.dir.join(format!("{seed}-fewer"));
-        let mut tried = 0;
+        let (mut tried, mut last) = (0, wrong.clone());
         let mut broken = None;
         let small = shrink(&plan, |plan| {
+            if broken.is_some() || start.elapsed() > SHRINKING {
+                return false;
+            }
             tried += 1;
             match self.player.play(plan, &dir) {
-                Ok(Played { wrong: Some(w), .. }) => w.kind == wrong.kind,
+                Ok(Played { wrong: Some(w), .. }) if w.kind == wrong.kind => {
+                    last = w;
+                    true
+                }
                 Ok(_) => false,
                 Err(e) => {
-                    broken.get_or_insert(e);
+                    broken = Some(e);
                     false
                 }
             }
@@ -201,17 +235,56 @@ impl Histories {
         if let Some(e) = broken {
             bail!(e);
         }
+        // The last plan that was tried may have passed.
+        if dir.exists() {
+            fs::remove_dir_all(&dir)?;
+        }
         let file = self.dir.join(format!("{seed}.plan"));
         let text = format!(
             "# Seed {seed} with {} of its {} steps, found by {tried} histories. It fails:\n#   {}\n{small}",
             small.steps.len(),
             plan.steps.len(),
-            wrong.text.trim_end().replace('\n', "\n#   ")
+            last.text.trim_end().replace('\n', "\n#   ")
         );
         fs::write(&file, &text)?;
         println!("{text}");
-        println!("make sim INPUT={}", relative(&file));
+        println!("{} INPUT={}", self.make(), relative(&file));
         Ok(())
+    }
+
+    /// The command for these histories, less what says which.
+    fn make(&self) -> String {
+        match self.kernel {
+            Kernel::Sim => "make sim".to_owned(),
+            kernel => format!("make sim KERNEL={kernel}"),
+        }
+    }
+}
+
+/// Histories that were played.
+struct Told {
+    done: u64,
+    failed: Vec<(u64, Wrong)>,
+    /// The time of the last line about them.
+    at: Instant,
+}
+
+impl Told {
+    fn new() -> Told {
+        Told {
+            done: 0,
+            failed: Vec::new(),
+            at: Instant::now(),
+        }
+    }
+
+    /// Counts one, and tells if it has failed.
+    fn count(&mut self, seed: u64, wrong: Option<Wrong>) {
+        self.done += 1;
+        if let Some(wrong) = wrong {
+            print(&format!("seed {seed} ... FAILED: {:.300}", wrong.text));
+            self.failed.push((seed, wrong));
+        }
     }
 }
 
@@ -233,15 +306,14 @@ fn progress(
     passed: Duration,
 ) -> String {
     let rate = done as f64 * 3600.0 / passed.as_secs_f64().max(1.0);
-    let of = match time {
-        Some(time) => format!(
-            "{} of {} s",
-            passed.as_secs().min(time.as_secs()),
-            time.as_secs()
-        ),
-        None => format!("of {}", seeds.end - seeds.start),
+    let done = match time {
+        Some(time) => {
+            let all = time.as_secs();
+            format!("{done} histories, {} of {all} s", passed.as_secs().min(all))
+        }
+        None => format!("{done} of {} histories", seeds.end - seeds.start),
     };
-    format!("{done} histories, {of}; {failed} failed; {rate:.0} an hour")
+    format!("{done}; {failed} failed; {rate:.0} an hour")
 }
 
 #[cfg(test)]
@@ -261,7 +333,7 @@ mod tests {
         let passed = Duration::from_secs(60);
         assert_eq!(
             progress(10, &(0..100), None, 1, passed),
-            "10 histories, of 100; 1 failed; 600 an hour"
+            "10 of 100 histories; 1 failed; 600 an hour"
         );
         let time = Some(Duration::from_secs(90));
         assert_eq!(

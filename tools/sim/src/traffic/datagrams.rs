@@ -27,10 +27,13 @@ const HEADER: usize = 6;
 /// The most bytes of a datagram.
 const MOST: u64 = 12_000;
 
+/// Ticks between two times that the groups are joined, lest an interface has come back without its memberships.
+const JOINED: u32 = 40;
+
 /// Ticks between two datagrams of a flow.
 const PERIOD: u32 = 4;
 
-/// A sender and the addresses that it sends to.
+/// Datagrams from a host to another one, or to the group.
 struct Flow {
     from: Host,
     /// A host, or all that are members of the group.
@@ -43,7 +46,7 @@ struct Flow {
     latest: BTreeMap<Host, u32>,
     /// Those before the latest that have come, as bits: the lowest is that of the latest itself.
     seen: BTreeMap<Host, u128>,
-    /// What is sent from this number on counts.
+    /// The first number that counts.
     mark: u32,
 }
 
@@ -63,11 +66,14 @@ pub(super) struct Datagrams {
     ends: Vec<End>,
     ticks: u32,
     paused: bool,
+    /// Several cables join the switches.
+    has_circles: bool,
     /// Cables may have brought packets twice.
     doubles: Arc<AtomicBool>,
 }
 
 impl Datagrams {
+    /// All flows of a world, and their sockets.
     pub(super) fn new(world: &World) -> Result<Datagrams> {
         let mut flows = Vec::new();
         let mut ends = Vec::new();
@@ -101,6 +107,7 @@ impl Datagrams {
             ends,
             ticks: 0,
             paused: false,
+            has_circles: world.setting.trunks > 1,
             doubles: Arc::clone(&world.doubles),
         })
     }
@@ -110,17 +117,15 @@ impl Datagrams {
         self.paused = true;
     }
 
-    /// Counts what is sent from now on.
+    /// Counts only datagrams that are sent from now on.
     pub(super) fn mark(&mut self) {
         for flow in &mut self.flows {
             flow.mark = flow.next;
         }
-        for end in &mut self.ends {
-            end.joined = 0;
-        }
+        self.ticks = 0;
     }
 
-    /// The flows from which somebody has got nothing that counts.
+    /// The flows of which a host has received nothing that counts.
     pub(super) fn missing(&self) -> Vec<String> {
         let hosts: Vec<Host> = self.ends.iter().filter(|e| !e.v6).map(|e| e.host).collect();
         let mut missing = Vec::new();
@@ -152,7 +157,7 @@ impl Datagrams {
                 self.take(host, &data)?;
             }
         }
-        if self.ticks % 10 == 1 {
+        if self.ticks % JOINED == 1 {
             let ends = &mut self.ends;
             thread::scope(|scope| {
                 scope
@@ -196,7 +201,8 @@ impl Datagrams {
                 flow.from
             )
         };
-        ensure!(flow.to.is_none_or(|to| to == host), "{}: astray", what());
+        let is_for_it = flow.to.map_or(flow.from != host, |to| to == host);
+        ensure!(is_for_it, "{}: came to the wrong host", what());
         ensure!(number < flow.next, "{}: was not sent", what());
         ensure!(
             data == datagram(self.seed, index.into(), number),
@@ -209,8 +215,11 @@ impl Datagrams {
         match latest {
             Some(latest) if number <= latest => {
                 let bit = 1u128.checked_shl(latest - number).unwrap_or(0);
+                // While a subnet manager changes the trees of groups, switches may send them in circles.
+                let may_double =
+                    self.doubles.load(Ordering::Relaxed) || (self.has_circles && flow.to.is_none());
                 ensure!(
-                    *seen & bit == 0 || self.doubles.load(Ordering::Relaxed),
+                    *seen & bit == 0 || may_double,
                     "datagram {number} from host {} has come to host {host} twice, flow {index}",
                     flow.from
                 );
@@ -267,16 +276,15 @@ impl End {
             let address = ip4(self.host, Interface::Parent);
             let _ = self.socket.set_multicast_if_v4(&address);
         }
-        if index == 0 || index == self.joined {
-            return Ok(());
-        }
-        // A socket stays a member by an index that its interface has lost, and may get again.
-        let by = InterfaceIndexOrAddress::Index(index);
+        // A socket stays a member by an index after the interface is gone, which may come back with it.
         let _ = if self.v6 {
-            self.socket.leave_multicast_v6(&GROUP6, index)
+            self.socket.leave_multicast_v6(&GROUP6, self.joined)
         } else {
+            let by = InterfaceIndexOrAddress::Index(self.joined);
             self.socket.leave_multicast_v4_n(&GROUP4, &by)
         };
+        self.joined = index;
+        let by = InterfaceIndexOrAddress::Index(index);
         let joined = if self.v6 {
             self.socket
                 .join_multicast_v6(&GROUP6, index)
@@ -284,10 +292,8 @@ impl End {
         } else {
             self.socket.join_multicast_v4_n(&GROUP4, &by)
         };
-        // It may go at any time.
-        if joined.is_ok() {
-            self.joined = index;
-        }
+        // The interface may go at any time.
+        drop(joined);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Transfers by TCP: each is a connection of its own, with a number of bytes that both ends know. One that does not come on
+//! Transfers by TCP: each is a connection of its own, with a number of bytes that both ends know. One that makes no progress
 //! is given up, and another one takes its place.
 
 use super::{PORT, Pattern, address};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// The most bytes of a usual transfer.
 const MOST: u64 = 100_000;
 
-/// A transfer that does not come on for so long is given up.
+/// A transfer that makes no progress for so long is given up.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 /// Time between two transfers of a pair.
@@ -36,10 +36,12 @@ struct Pair {
     /// Sizes of transfers that were asked for.
     asked: VecDeque<u32>,
     current: Option<Sender>,
+    /// The time at which the next one begins.
     next_at: Instant,
-    /// Transfers that have ended well.
-    done: u64,
-    mark: u64,
+    /// Transfers that were begun: by IPv4 and IPv6 in turn.
+    begun: u64,
+    /// Some that counts has ended well by IPv4, and by IPv6.
+    done: [bool; 2],
 }
 
 /// One end of a connection.
@@ -49,7 +51,9 @@ struct Sender {
     number: u64,
     length: usize,
     sent: usize,
+    /// The time of the latest progress.
     last: Instant,
+    v6: bool,
 }
 
 /// The other end.
@@ -70,6 +74,7 @@ pub(super) struct Transfers {
 }
 
 impl Transfers {
+    /// Transfers from each host of a world to the next one, and all listeners.
     pub(super) fn new(world: &World) -> Result<Transfers> {
         let hosts: Vec<Host> = world.hosts().map(|(host, _)| host).collect();
         let mut listeners = Vec::new();
@@ -85,8 +90,8 @@ impl Transfers {
             asked: VecDeque::new(),
             current: None,
             next_at: Instant::now(),
-            done: 0,
-            mark: 0,
+            begun: 0,
+            done: [false; 2],
         });
         Ok(Transfers {
             seed: world.setting.seed,
@@ -107,7 +112,7 @@ impl Transfers {
     /// Counts transfers that begin from now on.
     pub(super) fn mark(&mut self) {
         for pair in &mut self.pairs {
-            pair.mark = pair.done;
+            pair.done = [false; 2];
             // A connection that was made before may be in a long pause of its own.
             pair.current = None;
             pair.asked.clear();
@@ -117,11 +122,23 @@ impl Transfers {
 
     /// The pairs of which no transfer that counts has ended well.
     pub(super) fn missing(&self) -> Vec<String> {
-        let late = self.pairs.iter().filter(|pair| pair.done == pair.mark);
-        late.map(|pair| format!("{} to {} by TCP", pair.from, pair.to))
-            .collect()
+        let mut missing = Vec::new();
+        for pair in &self.pairs {
+            for (done, family) in pair.done.iter().zip(["IPv4", "IPv6"]) {
+                if !done {
+                    missing.push(format!("{} to {} by TCP, {family}", pair.from, pair.to));
+                }
+            }
+        }
+        missing
     }
 
+    /// Begins no more transfers.
+    pub(super) fn pause(&mut self) {
+        self.pairs.clear();
+    }
+
+    /// Goes on with all connections.
     pub(super) fn tick(&mut self) -> Result<()> {
         for listener in &self.listeners {
             while let Ok((socket, _)) = listener.accept() {
@@ -174,22 +191,22 @@ fn header(number: u64, length: usize) -> Vec<u8> {
 }
 
 impl Pair {
+    /// Goes on with the transfer, or begins one that is due.
     fn go_on(&mut self, seed: u64, numbers: &mut u64) -> Result<()> {
         let Some(sender) = &mut self.current else {
             if Instant::now() >= self.next_at {
                 let number = *numbers;
                 *numbers += 1;
                 let asked = self.asked.pop_front();
-                let (from, to) = (self.from, self.to);
-                // Without a route, it fails at once, and is tried again.
-                self.current =
-                    inside(from, || Sender::start(seed, number, to, asked)).unwrap_or(None);
+                let (from, to, v6) = (self.from, self.to, self.begun % 2 == 1);
+                self.begun += 1;
+                self.current = inside(from, || Sender::start(seed, number, to, v6, asked))?;
                 self.next_at = Instant::now() + PAUSE;
             }
             return Ok(());
         };
         match sender.go_on() {
-            Progress::Done => self.done += 1,
+            Progress::Done => self.done[usize::from(sender.v6)] = true,
             Progress::Failed => {}
             Progress::Waits => return Ok(()),
         }
@@ -206,9 +223,14 @@ enum Progress {
 }
 
 impl Sender {
-    /// Begins a transfer. Takes the calling thread's namespace.
-    fn start(seed: u64, number: u64, to: Host, asked: Option<u32>) -> Result<Option<Sender>> {
-        let v6 = number % 2 == 1;
+    /// Begins a transfer from the calling thread's namespace, unless there is no route.
+    fn start(
+        seed: u64,
+        number: u64,
+        to: Host,
+        v6: bool,
+        asked: Option<u32>,
+    ) -> Result<Option<Sender>> {
         let data = Pattern::of(seed, !number);
         let length = asked.map_or_else(|| data.length(MOST), |n| n as usize);
         let domain = if v6 { Domain::IPV6 } else { Domain::IPV4 };
@@ -227,10 +249,11 @@ impl Sender {
             length,
             sent: 0,
             last: Instant::now(),
+            v6,
         }))
     }
 
-    /// Sends what the socket takes, and then waits for the receiver's word.
+    /// Sends what the socket takes, and then waits for the receiver's acknowledgement.
     fn go_on(&mut self) -> Progress {
         let all = HEADER + self.length;
         while self.sent < all {
@@ -259,6 +282,7 @@ impl Sender {
         }
     }
 
+    /// Says whether the connection is given up for an error.
     fn waits(&self, error: &std::io::Error) -> Progress {
         let is_early = matches!(
             error.kind(),
@@ -281,7 +305,7 @@ impl Receiver {
                 Ok(0) => return self.end(),
                 Ok(length) => length,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    // Its sender gives up before.
+                    // Its sender gives up sooner.
                     return Ok(self.last.elapsed() < 8 * PATIENCE);
                 }
                 Err(_) => return Ok(false),

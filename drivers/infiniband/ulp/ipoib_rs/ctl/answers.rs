@@ -93,7 +93,8 @@ pub(super) fn carrier_on(dev: &Device<Interface>) {
         // The port went down meanwhile.
         dev.set_carrier(false);
     }
-    if this.moved.load(Relaxed) {
+    // Until the stack can send, there is no use in that: it tells when it can, and neighbours are told then.
+    if this.moved.load(Relaxed) && dev.can_send() {
         // Needs RTNL.
         this.port.refresh(0);
     }

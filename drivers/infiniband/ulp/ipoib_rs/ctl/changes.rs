@@ -441,7 +441,7 @@ impl Interface {
     /// Lets the stack tell the neighbours of our address if it has changed and frames can be sent. Otherwise that happens
     /// when they can: when we are ready ([`carrier_on`](crate::ctl::answers)), or the stack is.
     pub(super) fn announce(dev: &Device<Self>, rtnl: &mut Rtnl) {
-        if dev.can_send(rtnl) && is_ready(dev) && dev.data().moved.xchg(false, Relaxed) {
+        if dev.can_send() && is_ready(dev) && dev.data().moved.xchg(false, Relaxed) {
             dev.notify_peers(rtnl);
         }
     }

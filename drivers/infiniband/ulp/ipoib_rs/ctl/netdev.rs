@@ -248,7 +248,7 @@ impl Ethtool for Interface {
     }
 
     fn speed_mbps(dev: &Device<Self>, rtnl: &mut Rtnl) -> u32 {
-        if !dev.can_send(rtnl) {
+        if !dev.can_send() {
             return 0;
         }
         dev.data().port.attributes(rtnl).speed_mbps
