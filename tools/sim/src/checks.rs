@@ -93,7 +93,7 @@ pub(crate) fn heal(world: &World) -> Result<()> {
     for cable in fabric::cables(world) {
         fabric::plug(cable, true)?;
     }
-    fabric::start_manager(world, 1, false)?;
+    fabric::keep_manager(world, 1)?;
     load(world, true)?;
     for (host, setting) in world.hosts() {
         fabric::set_up(world, host).with_context(|| format!("host {host}"))?;
@@ -233,6 +233,7 @@ pub(crate) fn state(world: &World) -> String {
             &["ip", "neigh"],
             &["rdma", "link"],
             &["ethtool", "-S", "ib0"],
+            &["ls", "-l", "/dev/infiniband", "/sys/class/infiniband_mad"],
         ] {
             let output = inside(host, || run(words, ""));
             let output = output.unwrap_or_else(|e| format!("{e:#}\n"));

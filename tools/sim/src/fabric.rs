@@ -3,9 +3,9 @@
 //! The fabric, its subnet managers, and the hosts at the beginning.
 
 use crate::host::{add, add_addresses, exists, ip, is_ours, name, set_mode};
-use crate::program::{namespace, run, start};
+use crate::program::{inside, namespace, run, start};
 use crate::world::World;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sim::plan::{Cable, Driver, Fault, Host, Interface};
@@ -22,6 +22,10 @@ const PARTITIONS: &str = "/tmp/partitions.conf";
 
 /// The bytes that a capture has room for.
 const CAPTURE: &str = "8388608";
+
+/// How often a subnet manager is started, and how long it has to run.
+const ATTEMPTS: u32 = 10;
+const ATTEMPT: Duration = Duration::from_millis(100);
 
 /// The switches, by the cables that lead to them.
 const SWITCHES: [&str; 2] = ["s1", "s2"];
@@ -117,17 +121,30 @@ pub(crate) fn make(world: &World) -> Result<()> {
     for (host, _) in world.hosts() {
         run(&["ip", "netns", "add", &namespace(host)], "")?;
         ip(host, "link set lo up\n")?;
+        forget_fragments(host)?;
     }
     write_partitions(world, None)?;
     for (host, _) in world.hosts() {
         capture(world, host)?;
         take_in(host)?;
     }
-    start_manager(world, 1, false)?;
+    keep_manager(world, 1)?;
     for (host, _) in world.hosts() {
         set_up(world, host).with_context(|| format!("host {host}"))?;
     }
     Ok(())
+}
+
+/// Has a host give up datagrams that lack fragments after some seconds. By IPv6 they would keep their frames for 60, after
+/// which the kernel takes those of an interface that is gone for lost.
+fn forget_fragments(host: Host) -> Result<()> {
+    inside(host, || {
+        for file in ["ipv4/ipfrag_time", "ipv6/ip6frag_time"] {
+            let path = format!("/proc/sys/net/{file}");
+            fs::write(&path, "5").context(path)?;
+        }
+        Ok(())
+    })
 }
 
 /// Makes HCAs, switches and cables, and switches all on.
@@ -194,12 +211,13 @@ pub(crate) fn save_traces(world: &World, to: &Path) -> Result<()> {
 pub(crate) fn take_in(host: Host) -> Result<()> {
     let device = device(host)?;
     ensure!(!device.is_empty(), "the HCA of host {host} is off");
-    // Where it is already, this fails.
-    let _ = run(
-        &["rdma", "dev", "set", &device, "netns", &namespace(host)],
-        "",
-    );
-    Ok(())
+    // Two devices in different namespaces can have the same name, but then libibumad takes one for the other.
+    let own = format!("hca{host}");
+    if device == own {
+        return Ok(());
+    }
+    run(&["rdma", "dev", "set", &device, "name", &own], "")?;
+    run(&["rdma", "dev", "set", &own, "netns", &namespace(host)], "").map(drop)
 }
 
 /// Makes a host's interfaces as they are at the beginning, as far as they are not there, and brings them up.
@@ -280,6 +298,21 @@ pub(crate) fn start_manager(world: &World, host: Host, anew: bool) -> Result<()>
     let environment = [("OSM_CACHE_DIR", &*cache), ("OSM_TMP_DIR", &*cache)];
     managers.insert(host, start(host, &words, &environment)?);
     Ok(())
+}
+
+/// Starts a subnet manager on a host, as often as it ends at once: opensm does while its HCA has no device file.
+pub(crate) fn keep_manager(world: &World, host: Host) -> Result<()> {
+    for _ in 0..ATTEMPTS {
+        start_manager(world, host, false)?;
+        sleep(ATTEMPT);
+        let mut managers = world.managers();
+        if let Some(manager) = managers.get_mut(&host) {
+            if manager.try_wait()?.is_none() {
+                return Ok(());
+            }
+        }
+    }
+    bail!("no subnet manager stays on host {host}")
 }
 
 /// Ends the subnet manager of a host, if one runs there.

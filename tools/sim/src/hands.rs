@@ -128,7 +128,10 @@ impl Hand {
                 fabric::set(&format!("hcas/h{host}/event"), event)
             }
             Act::Starve(nth) => starve(*nth),
-            Act::Scarce(some) => scarce(*some),
+            Act::Scarce(some) => {
+                world.scarce.store(*some, Ordering::Relaxed);
+                scarce(*some)
+            }
             Act::Noise(host, interface, to, frames) => {
                 traffic::noise(world, *host, *interface, *to, *frames)
             }
@@ -198,8 +201,9 @@ fn power(world: &World, host: Host, on: bool) -> Result<()> {
         fabric::end_manager(world, host, true)?;
     }
     fabric::power(world, host, on)?;
-    // One that fails as it is switched on may have no queue pairs for management.
-    world.note_use(host, on && world.fails(host));
+    // One that fails as it is switched on, or for which there is no memory, may have no queue pairs for management.
+    let fails = world.fails(host) || world.scarce.load(Ordering::Relaxed);
+    world.note_use(host, on && fails);
     if !on {
         // One may have been started since.
         return fabric::end_manager(world, host, true);

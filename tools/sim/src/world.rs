@@ -26,6 +26,8 @@ pub(crate) struct World {
     failing: Mutex<BTreeSet<Host>>,
     /// HCAs that have reported that they are beyond use.
     beyond_use: Mutex<BTreeSet<Host>>,
+    /// Atomic allocations fail.
+    pub(crate) scarce: AtomicBool,
     /// Cables may have brought packets twice.
     pub(crate) doubles: Arc<AtomicBool>,
 }
@@ -41,6 +43,7 @@ impl World {
             managers: Mutex::default(),
             failing: Mutex::default(),
             beyond_use: Mutex::default(),
+            scarce: AtomicBool::new(false),
             doubles: Arc::default(),
         })
     }
