@@ -41,6 +41,9 @@ const MEMORY: u32 = 512;
 /// First line of a report that is named in the next one.
 const CUT: &str = "------------[ cut here ]------------";
 
+/// The outcome of a history in which `ib_ipoib` has failed.
+const VOID: &str = "void\n";
+
 /// Lines of a log that are shown beside what was wrong.
 const SHOWN: usize = 30;
 
@@ -49,6 +52,8 @@ const SHOWN: usize = 30;
 pub(crate) struct Played {
     /// Its failure, if any.
     pub(crate) wrong: Option<Wrong>,
+    /// `ib_ipoib` has failed, on some host: nothing was judged from then on.
+    pub(crate) void: bool,
     /// A digest of console, log and packets.
     pub(crate) digest: String,
     /// Real time that it took.
@@ -154,6 +159,7 @@ impl Player {
             judge(plan, &console, &read("outcome"), &read("counters"))
         });
         Ok(Played {
+            void: wrong.is_none() && read("outcome") == VOID,
             wrong,
             digest: digest(&parts),
             took,
@@ -249,6 +255,11 @@ fn reported(plan: &Plan, console: &str) -> Option<Wrong> {
         let is_left = ["queue left", "object left"].contains(&report.kind.name);
         (!is_left || !may_be_left).then_some((at, report))
     })?;
+    // From there on, the history is void. A report's first two lines name the module.
+    let mut head = lines[at..].iter().take(2);
+    if head.any(|line| line.contains("[ib_ipoib]")) {
+        return None;
+    }
     // A line behind the cut says what it is.
     let named = if report.line == CUT { 2 } else { 1 };
     let named = lines[at..].iter().take(named).map(|line| message(line));
@@ -266,6 +277,9 @@ fn judge(plan: &Plan, console: &str, outcome: &str, counters: &str) -> Option<Wr
     if let Some(text) = outcome.strip_prefix("failed: ") {
         let kind = text.split(':').take(2).collect::<Vec<_>>().join(":");
         return Some(Wrong::new(&kind, text.to_owned()));
+    }
+    if outcome == VOID {
+        return None;
     }
     if outcome != "passed\n" {
         let text = format!("the guest ended too early\n{}", tail(console));
@@ -366,6 +380,7 @@ mod tests {
         );
         assert_ne!(late, judge("failed: before the first step: x"));
         assert_eq!(judge(""), "ended early");
+        assert_eq!(super::judge(&plan(&[]), "", VOID, ""), None);
         // All counters are missing.
         assert!(judge("passed\n").starts_with("counters of"));
     }

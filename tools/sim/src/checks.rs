@@ -200,6 +200,15 @@ pub(crate) fn accounts(world: &World, file: &Path) -> Result<()> {
     }
 }
 
+/// Returns true if the kernel has reported a failure of its own driver.
+pub(crate) fn theirs_has_failed(world: &World) -> bool {
+    world.has_theirs()
+        && run(&["dmesg"], "").is_ok_and(|log| {
+            let mut lines = log.lines();
+            lines.any(|line| line.contains("WARNING: ") && line.contains("[ib_ipoib]"))
+        })
+}
+
 /// Takes away interfaces, subnet managers, fabric and modules, and looks for memory that is left.
 pub(crate) fn tear_down(world: &World) -> Result<()> {
     for (host, setting) in world.hosts() {

@@ -11,7 +11,7 @@ mod program;
 mod traffic;
 mod world;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::mount::{MsFlags, mount};
 use nix::sys::reboot::{RebootMode, reboot};
 use sim::Plan;
@@ -62,6 +62,7 @@ fn history(directory: &str) -> Result<()> {
     let world = Arc::new(World::new(plan.setting.clone(), trace, &at.join("log"))?);
     let result = play(&world, &plan);
     let outcome = match &result {
+        _ if checks::theirs_has_failed(&world) => "void\n".to_owned(),
         Ok(()) => "passed\n".to_owned(),
         Err(e) => format!("failed: {e:#}\n"),
     };
@@ -105,5 +106,7 @@ fn play(world: &Arc<World>, plan: &Plan) -> Result<()> {
     let at = Path::new(DIRECTORY);
     checks::accounts(world, &at.join("counters"))?;
     fabric::save_traces(world, at)?;
+    // What the kernel's own driver has left keeps its module, and others', from going.
+    ensure!(!checks::theirs_has_failed(world), "ib_ipoib has failed");
     checks::tear_down(world).context("removal")
 }

@@ -141,7 +141,7 @@ impl Histories {
                 let result = self.history(seed, seed == seeds.start);
                 let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
                 match result {
-                    Ok(wrong) => all.count(seed, wrong),
+                    Ok(played) => all.count(seed, played),
                     Err(e) => {
                         stop.store(true, Ordering::Relaxed);
                         return Err(e);
@@ -169,12 +169,15 @@ impl Histories {
             })
         })?;
         let Told {
-            done, mut failed, ..
+            done,
+            void,
+            mut failed,
+            ..
         } = all.into_inner().unwrap_or_else(PoisonError::into_inner);
         println!(
-            "{done} histories in {} s: {} passed, {} failed",
+            "{done} histories in {} s: {} passed, {void} void, since ib_ipoib failed, {} failed",
             start.elapsed().as_secs(),
-            done - failed.len() as u64,
+            done - void - failed.len() as u64,
             failed.len()
         );
         failed.sort_by_key(|(seed, _)| *seed);
@@ -186,22 +189,22 @@ impl Histories {
         Ok(false)
     }
 
-    /// Plays the history of a seed, and once more if `twice`: it has to be the same then. Returns its failure.
-    fn history(&self, seed: u64, twice: bool) -> Result<Option<Wrong>> {
+    /// Plays the history of a seed, and once more if `twice`: it has to be the same then.
+    fn history(&self, seed: u64, twice: bool) -> Result<Played> {
         let plan = draw(seed);
         let dir = self.dir.join(seed.to_string());
-        let played = self.player.play(&plan, &dir)?;
+        let mut played = self.player.play(&plan, &dir)?;
         if twice && self.player.play(&plan, &dir)?.digest != played.digest {
             let text = "the history of this seed is not the same when it is played again";
-            return Ok(Some(Wrong {
+            played.wrong = Some(Wrong {
                 kind: text.to_owned(),
                 text: text.to_owned(),
-            }));
+            });
         }
         if played.wrong.is_none() {
             fs::remove_dir_all(&dir)?;
         }
-        Ok(played.wrong)
+        Ok(played)
     }
 
     /// Finds a plan with fewer steps that fails in the same way, as far as there is time, and prints it.
@@ -264,6 +267,7 @@ impl Histories {
 /// Histories that were played.
 struct Told {
     done: u64,
+    void: u64,
     failed: Vec<(u64, Wrong)>,
     /// The time of the last line about them.
     at: Instant,
@@ -273,15 +277,17 @@ impl Told {
     fn new() -> Told {
         Told {
             done: 0,
+            void: 0,
             failed: Vec::new(),
             at: Instant::now(),
         }
     }
 
     /// Counts one, and tells if it has failed.
-    fn count(&mut self, seed: u64, wrong: Option<Wrong>) {
+    fn count(&mut self, seed: u64, played: Played) {
         self.done += 1;
-        if let Some(wrong) = wrong {
+        self.void += u64::from(played.void);
+        if let Some(wrong) = played.wrong {
             print(&format!("seed {seed} ... FAILED: {:.300}", wrong.text));
             self.failed.push((seed, wrong));
         }
