@@ -103,6 +103,8 @@ pub fn draw(seed: u64) -> Plan {
                 Act::Event(host, event) if is_fatal(event) => {
                     devices_fail && is_ours(&setting, *host)
                 }
+                // Those of queue pairs come untimely.
+                Act::Event(host, event) if event.ends_with(" all") => is_ours(&setting, *host),
                 Act::Starve(_) | Act::Scarce(_) => is_scarce,
                 _ => true,
             };
