@@ -167,7 +167,10 @@ pub(crate) fn noise(
         socket.set_nonblocking(true)?;
         let to = SockAddr::from(SocketAddr::from((to, 0)));
         for frame in 0..frames {
-            let pattern = Pattern::of(world.setting.seed, u64::from(host) << 32 | u64::from(frame));
+            let pattern = Pattern::of(
+                world.setting.seed,
+                (u64::from(host) << 32) | u64::from(frame),
+            );
             let length = pattern.length(9000);
             // A queue that is full, or no route: noise need not arrive.
             let _ = socket.send_to(&pattern.bytes(length), &to);

@@ -237,7 +237,7 @@ impl Datagrams {
 
 /// The bytes of a flow's datagram.
 fn datagram(seed: u64, flow: u32, number: u32) -> Vec<u8> {
-    let pattern = Pattern::of(seed, u64::from(flow) << 32 | u64::from(number));
+    let pattern = Pattern::of(seed, (u64::from(flow) << 32) | u64::from(number));
     let mut data = Vec::new();
     data.extend((flow as u16).to_be_bytes());
     data.extend(number.to_be_bytes());
