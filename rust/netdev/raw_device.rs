@@ -117,7 +117,7 @@ impl RawDevice {
     }
 
     /// Returns true if the stack hands over frames: there is a carrier, and the stack has noticed it. Without RTNL, the stack
-    /// may notice at any time; then it tells so ([`Event::Changed`](crate::notifier::Event)).
+    /// may notice at any time, and reports it by [`Event::Changed`](crate::notifier::Event).
     pub fn can_send(&self) -> bool {
         // SAFETY: The device is allocated, and so are its transmit queues, whose number is fixed.
         unsafe { bindings::ipoib_rs_netdev_can_send(self.as_raw()) }

@@ -106,7 +106,7 @@ fn play(world: &Arc<World>, plan: &Plan) -> Result<()> {
     let at = Path::new(DIRECTORY);
     checks::accounts(world, &at.join("counters"))?;
     fabric::save_traces(world, at)?;
-    // What the kernel's own driver has left keeps its module, and others', from going.
+    // Queues that ib_ipoib has left behind keep modules from being unloaded.
     ensure!(!checks::theirs_has_failed(world), "ib_ipoib has failed");
     checks::tear_down(world).context("removal")
 }

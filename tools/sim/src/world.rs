@@ -84,12 +84,7 @@ impl World {
 
     /// Notes that an HCA has rules by which it fails, or none.
     pub(crate) fn note_rules(&self, host: Host, some: bool) {
-        let mut all = lock(&self.failing);
-        if some {
-            all.insert(host);
-        } else {
-            all.remove(&host);
-        }
+        note(&self.failing, host, some);
     }
 
     /// Returns true if an HCA has rules by which it fails.
@@ -99,17 +94,22 @@ impl World {
 
     /// Notes that an HCA has to be switched off, or was.
     pub(crate) fn note_use(&self, host: Host, beyond: bool) {
-        let mut all = lock(&self.beyond_use);
-        if beyond {
-            all.insert(host);
-        } else {
-            all.remove(&host);
-        }
+        note(&self.beyond_use, host, beyond);
     }
 
     /// The subnet managers that run, by host.
     pub(crate) fn managers(&self) -> MutexGuard<'_, BTreeMap<Host, Child>> {
         lock(&self.managers)
+    }
+}
+
+/// Notes that a host is one of these, or is not.
+fn note(hosts: &Mutex<BTreeSet<Host>>, host: Host, is_one: bool) {
+    let mut hosts = lock(hosts);
+    if is_one {
+        hosts.insert(host);
+    } else {
+        hosts.remove(&host);
     }
 }
 

@@ -93,7 +93,7 @@ pub(super) fn carrier_on(dev: &Device<Interface>) {
         // The port went down meanwhile.
         dev.set_carrier(false);
     }
-    // Until the stack can send, there is no use in that: it tells when it can, and neighbours are told then.
+    // The stack reports when it begins to send; neighbours are told then. To read the port before would not help.
     if this.moved.load(Relaxed) && dev.can_send() {
         // Needs RTNL.
         this.port.refresh(0);
