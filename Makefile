@@ -32,6 +32,8 @@ export LAB_ARG_SELF := $(SELF)
 export LAB_ARG_PAGE := $(PAGE)
 export LAB_ARG_SEEDS := $(SEEDS)
 export LAB_ARG_SEED := $(SEED)
+export LAB_ARG_MUTANT := $(MUTANT)
+export LAB_ARG_COVER := $(COVER)
 
 $(VERBS):
 	@exec tools/bootstrap $@

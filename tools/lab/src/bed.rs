@@ -211,12 +211,12 @@ impl Builder {
     /// How much slower than the base kernel on the uml lane things may be.
     fn slowness(&self) -> u32 {
         match (self.lane, self.kernel) {
-            (Lane::Uml, Kernel::Base | Kernel::Sim) => 1,
+            (Lane::Uml, Kernel::Base) => 1,
             (Lane::Uml, Kernel::Debug | Kernel::Lockdep | Kernel::SimDebug)
             | (Lane::Qemu, Kernel::Base | Kernel::Stock) => 3,
             // There are none.
             (Lane::Uml, Kernel::Kcsan | Kernel::Stock)
-            | (Lane::Qemu, Kernel::Lockdep | Kernel::Sim | Kernel::SimDebug) => 1,
+            | (Lane::Qemu, Kernel::Lockdep | Kernel::SimDebug) => 1,
             (Lane::Qemu, Kernel::Debug | Kernel::Kcsan) => 8,
         }
     }

@@ -7,14 +7,17 @@ use crate::classify::{classify, message};
 use crate::layout::{Layout, digest};
 use crate::limit::Limit;
 use crate::machine::{Kernel, Lane, Spec};
+use crate::module::MODULES;
 use crate::stage::Stage;
 use crate::uml;
+use crate::woven::reached;
 use anyhow::{Context, Result, ensure};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use regex::Regex;
 use sim::Plan;
 use sim::plan::{Act, Driver, is_fatal};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -53,6 +56,8 @@ pub(crate) struct Played {
     pub(crate) void: bool,
     /// A digest of console, log and packets.
     pub(crate) digest: String,
+    /// The places that were reached, if the module has some.
+    pub(crate) reached: BTreeSet<usize>,
     /// Real time that it took.
     pub(crate) took: Duration,
 }
@@ -89,18 +94,21 @@ pub(crate) struct Player {
     kernel: Kernel,
     /// Packets are captured.
     pub(crate) trace: bool,
+    /// The number of the change that is made, if the module has changes.
+    pub(crate) mutant: Option<usize>,
 }
 
 impl Player {
-    /// A player of what `layout` has built.
-    pub(crate) fn new(layout: &Layout, kernel: Kernel) -> Player {
+    /// A player of what `layout` has built, on what is staged of a kernel.
+    pub(crate) fn new(layout: &Layout, stage: Stage, kernel: Kernel) -> Player {
         Player {
-            stage: Stage::of(layout, Lane::Uml, kernel),
+            stage,
             agent: layout.agent(),
             program: layout.own.join("target/debug/sim"),
             iproute: layout.iproute(),
             kernel,
             trace: false,
+            mutant: None,
         }
     }
 
@@ -113,6 +121,11 @@ impl Player {
         fs::write(dir.join("plan"), plan.to_string())?;
         if self.trace {
             fs::write(dir.join("trace"), "")?;
+        }
+        if let Some(number) = self.mutant {
+            // Not in the kernel's command line: until the change changes something, the history is the one without it.
+            let options = format!("options {} mutant={number}\n", MODULES[0]);
+            fs::write(dir.join("options"), options)?;
         }
         // A short path for the sockets of the kernel.
         let sockets = tempfile::Builder::new()
@@ -141,7 +154,8 @@ impl Player {
                 .unwrap_or_default()
         };
         let (log, console) = (read("log"), read("console"));
-        let mut parts = vec![log.as_bytes(), console.as_bytes()];
+        let same = without_files(&console);
+        let mut parts = vec![log.as_bytes(), same.as_bytes()];
         let mut traces = Vec::new();
         for host in 1..=plan.setting.hosts.len() {
             traces.push(fs::read(dir.join(format!("h{host}.pcap"))).unwrap_or_default());
@@ -163,6 +177,7 @@ impl Player {
             void: wrong.is_none() && theirs_failed,
             wrong,
             digest: digest(&parts),
+            reached: reached(&console).collect(),
             took,
         })
     }
@@ -206,6 +221,7 @@ impl Player {
             format!("time-travel-syscall={SYSTEM_CALL}"),
             format!("random-seed={}", plan.setting.seed),
             "ib_core.netns_mode=0".to_owned(),
+            "kmemleak=on".to_owned(),
             "loglevel=8".to_owned(),
             format!("lab.program={}", file("sim").display()),
             format!("lab.argument={}", file("history").display()),
@@ -238,6 +254,14 @@ impl Player {
             lifetime: LONGEST,
         }
     }
+}
+
+/// A console without the line that tells the number of its file, which depends on what files the lab was started with.
+fn without_files(console: &str) -> String {
+    let lines = console.split_inclusive('\n');
+    lines
+        .filter(|line| !line.contains("epollctl add err fd"))
+        .collect()
 }
 
 /// The last lines of a text.
@@ -383,6 +407,15 @@ mod tests {
         assert_eq!(reported(&format!("{theirs}{other}")), None);
         assert!(theirs_has_failed(theirs) && !theirs_has_failed(other));
         assert!(reported(&format!("{other}{theirs}")).is_some());
+    }
+
+    #[test]
+    fn numbers_of_files_are_no_part_of_a_history() {
+        let console = |n| {
+            format!("[ 0.0] a\n[ 0.0] epollctl add err fd {n}, Operation not permitted\n[ 0.1] b\n")
+        };
+        assert_eq!(without_files(&console(7)), "[ 0.0] a\n[ 0.1] b\n");
+        assert_eq!(without_files(&console(7)), without_files(&console(8)));
     }
 
     #[test]

@@ -53,8 +53,8 @@ fn fragments(lane: Lane, kernel: Kernel) -> Vec<&'static str> {
         }
         Kernel::Lockdep => names.push("lockdep"),
         Kernel::Kcsan => names.push("kcsan"),
-        Kernel::Sim => names.push("sim"),
-        Kernel::SimDebug => names.extend(["sim", "debug", "debug-um"]),
+        Kernel::Base if lane == Lane::Uml => names.push("base-um"),
+        Kernel::SimDebug => names.extend(["base-um", "debug", "debug-um"]),
         Kernel::Base | Kernel::Stock => {}
     }
     names

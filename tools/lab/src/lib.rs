@@ -14,6 +14,7 @@ pub mod bench;
 pub mod classify;
 pub mod cmd;
 pub mod console;
+mod cover;
 pub mod deb;
 pub mod debian;
 pub mod fabric;
@@ -49,6 +50,7 @@ pub mod tally;
 pub mod task;
 mod uml;
 mod until;
+mod woven;
 
 #[doc(hidden)]
 pub use inventory;

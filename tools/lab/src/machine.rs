@@ -36,7 +36,7 @@ pub enum Lane {
 /// Which kernel a guest boots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum Kernel {
-    /// As users run it.
+    /// As users run it. On User Mode Linux it has the cheap checkers, and one CPU, with which it can have simulated time.
     Base,
     /// With every checker that the lane can carry.
     Debug,
@@ -44,19 +44,17 @@ pub enum Kernel {
     Lockdep,
     /// With KCSAN, the detector of data races, which excludes KASAN; QEMU only.
     Kcsan,
-    /// With simulated time and one CPU, and the cheap checkers; User Mode Linux only.
-    Sim,
-    /// With simulated time and all of the debug kernel's checkers.
+    /// With one CPU, simulated time, and every checker of the debug kernel; User Mode Linux only.
     SimDebug,
     /// A distribution's own, as its packages bring it; QEMU only.
     Stock,
 }
 
 impl Kernel {
-    /// Returns true if it makes allocations fail where it is told to.
+    /// Returns true if it makes allocations fail where it is told to, on each lane that has it.
     #[must_use]
     pub fn injects_faults(self) -> bool {
-        matches!(self, Kernel::Debug | Kernel::Lockdep) || self.is_simulated()
+        matches!(self, Kernel::Debug | Kernel::Lockdep | Kernel::SimDebug)
     }
 
     /// Returns true if it has checkers, which make everything slower.
@@ -66,12 +64,6 @@ impl Kernel {
             self,
             Kernel::Debug | Kernel::Lockdep | Kernel::Kcsan | Kernel::SimDebug
         )
-    }
-
-    /// Returns true if its time is simulated.
-    #[must_use]
-    pub fn is_simulated(self) -> bool {
-        matches!(self, Kernel::Sim | Kernel::SimDebug)
     }
 }
 
@@ -91,7 +83,6 @@ impl fmt::Display for Kernel {
             Kernel::Debug => "debug",
             Kernel::Lockdep => "lockdep",
             Kernel::Kcsan => "kcsan",
-            Kernel::Sim => "sim",
             Kernel::SimDebug => "sim-debug",
             Kernel::Stock => "stock",
         })
@@ -107,10 +98,9 @@ impl FromStr for Kernel {
             "debug" => Ok(Kernel::Debug),
             "lockdep" => Ok(Kernel::Lockdep),
             "kcsan" => Ok(Kernel::Kcsan),
-            "sim" => Ok(Kernel::Sim),
             "sim-debug" => Ok(Kernel::SimDebug),
             "stock" => Ok(Kernel::Stock),
-            _ => bail!("no such kernel: {s} (base, debug, lockdep, kcsan, sim, sim-debug, stock)"),
+            _ => bail!("no such kernel: {s} (base, debug, lockdep, kcsan, sim-debug, stock)"),
         }
     }
 }

@@ -108,9 +108,15 @@ enum Verb {
         /// File with a plan.
         #[arg(long, env = "LAB_ARG_INPUT")]
         input: Option<PathBuf>,
-        /// Kernel: sim or sim-debug.
+        /// Kernel: base or sim-debug.
         #[arg(long, env = "LAB_ARG_KERNEL")]
         kernel: Option<Kernel>,
+        /// Name of a change that is made in the driver, as make mutants tells it, or a part of it.
+        #[arg(long, env = "LAB_ARG_MUTANT")]
+        mutant: Option<String>,
+        /// Tell which lines of the driver are reached.
+        #[arg(long, env = "LAB_ARG_COVER", value_parser = clap::builder::FalseyValueParser::new())]
+        cover: bool,
     },
     /// Compile the modules with other configurations and for another architecture.
     Configs {
@@ -207,6 +213,8 @@ fn run(layout: &Layout, cli: Cli) -> Result<bool> {
             time,
             input,
             kernel,
+            mutant,
+            cover,
         } => {
             let request = cmd::sim::Request {
                 seeds,
@@ -214,6 +222,8 @@ fn run(layout: &Layout, cli: Cli) -> Result<bool> {
                 input,
                 time,
                 kernel,
+                mutant: mutant.filter(|text| !text.is_empty()),
+                cover,
             };
             return cmd::sim::run(layout, &request);
         }

@@ -27,6 +27,9 @@ use world::World;
 /// Where the guest has the history's directory.
 const DIRECTORY: &str = "/run/history";
 
+/// Where modprobe looks for options.
+const MODPROBE: &str = "/run/modprobe.d";
+
 /// Guest time to find out about a failure. Programs that ask for what is locked for ever do not end.
 const STATE: Duration = Duration::from_secs(5);
 
@@ -57,6 +60,11 @@ fn history(directory: &str) -> Result<()> {
     )
     .context("mount the history's directory")?;
     let at = Path::new(DIRECTORY);
+    // Options of modules, for those who look for bugs that they have made.
+    if at.join("options").exists() {
+        fs::create_dir_all(MODPROBE)?;
+        fs::copy(at.join("options"), Path::new(MODPROBE).join("history.conf"))?;
+    }
     let plan = Plan::parse(&fs::read_to_string(at.join("plan")).context("plan")?)?;
     let trace = at.join("trace").exists();
     let world = Arc::new(World::new(plan.setting.clone(), trace, &at.join("log"))?);

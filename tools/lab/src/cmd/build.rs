@@ -20,7 +20,6 @@ pub(crate) fn choices(lane: Option<Lane>, kernel: Option<Kernel>) -> Vec<(Lane, 
         Kernel::Debug,
         Kernel::Lockdep,
         Kernel::Kcsan,
-        Kernel::Sim,
         Kernel::SimDebug,
         Kernel::Stock,
     ] {
@@ -28,10 +27,10 @@ pub(crate) fn choices(lane: Option<Lane>, kernel: Option<Kernel>) -> Vec<(Lane, 
             // Debian builds no kernel for User Mode Linux, which does not know KCSAN either. QEMU's debug kernel has lockdep.
             let exists = match l {
                 Lane::Uml => !matches!(k, Kernel::Kcsan | Kernel::Stock),
-                Lane::Qemu => k != Kernel::Lockdep && !k.is_simulated(),
+                Lane::Qemu => !matches!(k, Kernel::Lockdep | Kernel::SimDebug),
             };
             // For those who ask for them.
-            let is_usual = !matches!(k, Kernel::Lockdep | Kernel::Kcsan) && !k.is_simulated();
+            let is_usual = !matches!(k, Kernel::Lockdep | Kernel::Kcsan | Kernel::SimDebug);
             let wanted = is_usual || kernel == Some(k);
             if exists && wanted && lane.is_none_or(|x| x == l) && kernel.is_none_or(|x| x == k) {
                 all.push((l, k));

@@ -7,8 +7,8 @@
 //! [`mutants`](crate::mutants) does this for the driver's hot path.
 
 use crate::layout::Layout;
-use crate::mutants::sweep;
-pub use crate::mutants::sweep::suites;
+use crate::mutants;
+pub use crate::mutants::suites;
 use crate::step::{Interrupted, Job, directory, print, say};
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -55,7 +55,7 @@ pub fn run(layout: &Layout, filter: Option<&str>, shard: Option<Shard>) -> Resul
     };
     let part = |n: usize| shard.is_none_or(|s| n % s.of as usize == s.number as usize);
     let part_of_name = (filter != DRIVER).then_some(filter);
-    let (killed, survivors) = sweep::run(layout, part_of_name, &part)?;
+    let (killed, survivors) = mutants::run(layout, part_of_name, &part)?;
     let outcome = Outcome { killed, survivors };
     outcome.tell();
     Ok(outcome.percent() >= WANTED_HOT)

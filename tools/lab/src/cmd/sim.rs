@@ -4,14 +4,18 @@
 
 use crate::cmd::build;
 use crate::cmd::fuzz::Time;
+use crate::cover::Cover;
 use crate::history::{Played, Player, Wrong};
+use crate::kernel;
 use crate::layout::Layout;
 use crate::machine::{Kernel, Lane};
 use crate::step::{print, say};
+use crate::woven::{self, Places};
 use anyhow::{Context, Result, bail, ensure};
 use sim::Plan;
 use sim::draw::draw;
 use sim::shrink::shrink;
+use std::collections::BTreeSet;
 use std::fs;
 use std::num::NonZero;
 use std::ops::Range;
@@ -59,37 +63,56 @@ pub struct Request {
     pub input: Option<PathBuf>,
     /// Seeds for as long as this.
     pub time: Option<Time>,
-    /// The kernel: that for simulated time, with KASAN or without.
+    /// The kernel: base or sim-debug.
     pub kernel: Option<Kernel>,
+    /// A fault that is made in the driver: a part of its name that no other has.
+    pub mutant: Option<String>,
+    /// Lines of the driver that are reached are told.
+    pub cover: bool,
 }
 
 /// Plays histories. Returns true if all passed.
 pub fn run(layout: &Layout, request: &Request) -> Result<bool> {
-    let kernel = request.kernel.unwrap_or(Kernel::Sim);
+    let kernel = request.kernel.unwrap_or(Kernel::Base);
     ensure!(
-        kernel.is_simulated(),
-        "only the kernels sim and sim-debug have simulated time"
+        matches!(kernel, Kernel::Base | Kernel::SimDebug),
+        "only the kernels base and sim-debug have simulated time"
     );
-    build::ready(layout, Lane::Uml, kernel)?;
+    ensure!(
+        request.mutant.is_none() || !request.cover,
+        "MUTANT and COVER exclude each other"
+    );
+    let stage = build::ready(layout, Lane::Uml, kernel)?;
+    let woven = match (&request.mutant, request.cover) {
+        (Some(_), _) => Some(Places::Changes),
+        (None, true) => Some(Places::Marks),
+        (None, false) => None,
+    };
+    let built = kernel::ensure(layout, Lane::Uml, kernel)?;
+    let woven = woven
+        .map(|places| woven::build(layout, &built, places))
+        .transpose()?;
+    let stage = woven.as_ref().map_or(stage, |woven| woven.stage(&built));
+    let mut player = Player::new(layout, stage, kernel);
+    if let (Some(woven), Some(name)) = (&woven, &request.mutant) {
+        player.mutant = Some(woven.named(name)?);
+    }
     let all = Histories {
-        player: Player::new(layout, kernel),
+        player,
         kernel,
         dir: layout.build().join("sim"),
+        reached: Mutex::new(BTreeSet::new()),
     };
-    if let Some(path) = &request.input {
-        let path = layout.checkout.join(path);
-        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        return all.one("input", &Plan::parse(&text)?);
+    let passed = all.chosen(layout, request)?;
+    if let (Some(woven), true) = (&woven, request.cover) {
+        let reached = all.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        let cover = Cover::of(&layout.checkout, woven, &reached)?;
+        print(&cover.table());
+        let file = all.dir.join("missed");
+        fs::write(&file, cover.missed()).with_context(|| file.display().to_string())?;
+        println!("lines that were not reached: {}", relative(&file));
     }
-    if let Some(seed) = request.seed {
-        return all.one(&seed.to_string(), &draw(seed));
-    }
-    let seeds = match (&request.seeds, request.time) {
-        (Some(seeds), _) => seeds.0.clone(),
-        (None, Some(_)) => 0..u64::MAX,
-        (None, None) => USUAL,
-    };
-    all.many(seeds, request.time.map(Time::duration))
+    Ok(passed)
 }
 
 /// Histories of a checkout.
@@ -98,9 +121,29 @@ struct Histories {
     kernel: Kernel,
     /// Where each has a directory.
     dir: PathBuf,
+    /// The places that were reached, if the driver has some.
+    reached: Mutex<BTreeSet<usize>>,
 }
 
 impl Histories {
+    /// Plays those of a request. Returns true if all passed.
+    fn chosen(&self, layout: &Layout, request: &Request) -> Result<bool> {
+        if let Some(path) = &request.input {
+            let path = layout.checkout.join(path);
+            let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+            return self.one("input", &Plan::parse(&text)?);
+        }
+        if let Some(seed) = request.seed {
+            return self.one(&seed.to_string(), &draw(seed));
+        }
+        let seeds = match (&request.seeds, request.time) {
+            (Some(seeds), _) => seeds.0.clone(),
+            (None, Some(_)) => 0..u64::MAX,
+            (None, None) => USUAL,
+        };
+        self.many(seeds, request.time.map(Time::duration))
+    }
+
     /// Plays one with a trace, and tells all.
     fn one(&self, name: &str, plan: &Plan) -> Result<bool> {
         let dir = self.dir.join(name);
@@ -141,7 +184,14 @@ impl Histories {
                 let result = self.history(seed, seed == seeds.start);
                 let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
                 match result {
-                    Ok(played) => all.count(seed, played),
+                    Ok(played) => {
+                        let failed = played.wrong.is_some();
+                        all.count(seed, played);
+                        // Whether a fault that was made is found at all.
+                        if failed && self.player.mutant.is_some() {
+                            stop.store(true, Ordering::Relaxed);
+                        }
+                    }
                     Err(e) => {
                         stop.store(true, Ordering::Relaxed);
                         return Err(e);
@@ -184,7 +234,9 @@ impl Histories {
         let Some((seed, wrong)) = failed.first() else {
             return Ok(true);
         };
-        self.make_small(*seed, wrong)?;
+        if self.player.mutant.is_none() {
+            self.make_small(*seed, wrong)?;
+        }
         println!("the first failure again: {} SEED={seed}", self.make());
         Ok(false)
     }
@@ -204,6 +256,9 @@ impl Histories {
         if played.wrong.is_none() {
             fs::remove_dir_all(&dir)?;
         }
+        let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        reached.append(&mut played.reached);
+        drop(reached);
         Ok(played)
     }
 
@@ -258,7 +313,7 @@ impl Histories {
     /// The command for these histories, less what says which.
     fn make(&self) -> String {
         match self.kernel {
-            Kernel::Sim => "make sim".to_owned(),
+            Kernel::Base => "make sim".to_owned(),
             kernel => format!("make sim KERNEL={kernel}"),
         }
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A copy of the sources that has all changes, each behind a condition.
+//! A copy of the sources that has numbered places.
 
 use crate::layout::tracked;
-use crate::mutants::find::{self, Change, MADE};
 use crate::step::replace;
+use crate::woven::{Change, MADE, changes, marks};
 use anyhow::{Context, Result};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::path::Path;
 
 const DRIVER: &str = "drivers/infiniband/ulp/ipoib_rs";
+const PROTO: &str = "drivers/infiniband/ulp/ipoib_rs/proto/";
 
 /// Beginnings of the paths of the hot path. The rings are changed with the protocol's rules, since the host has their tests.
 const HOT: [&str; 19] = [
@@ -40,18 +41,93 @@ const HOT: [&str; 19] = [
 /// Parts of paths that belong to tests only.
 const FOR_TESTS: [&str; 3] = ["tests", "fake", "live"];
 
-/// The roots of the crates that have changes.
-const ROOTS: [&str; 3] = [
+/// Beginnings of the paths of what marks are put in: all that is Rust in the module, but bindings.
+const MARKED: [&str; 6] = [
+    "drivers/infiniband/ulp/ipoib_rs/",
+    "rust/ipoib_module/",
+    "rust/ipoib_trace/",
+    "rust/netdev/",
+    "rust/rdma/",
+    "rust/rings/",
+];
+
+/// The roots of the crates that have places.
+const ROOTS: [&str; 7] = [
     "drivers/infiniband/ulp/ipoib_rs/main.rs",
+    "drivers/infiniband/ulp/ipoib_rs/proto/lib.rs",
+    "rust/ipoib_module/lib.rs",
+    "rust/ipoib_trace/lib.rs",
     "rust/netdev/lib.rs",
     "rust/rdma/lib.rs",
+    "rust/rings/lib.rs",
 ];
 
 /// A C file of the module, which gets the parameter.
 const PARAMETER: &str = "rust/sys/helpers_skb.c";
 
-/// Prefix of the log line that reports a change whose place was reached.
-pub(crate) const REACHED: &str = "ipoib_rs: reached change ";
+/// Prefix of the log line that reports a place that was reached.
+const REACHED: &str = "ipoib_rs: reached place ";
+
+/// The numbers of the places that are reached by a log.
+pub(crate) fn reached(log: &str) -> impl Iterator<Item = usize> + '_ {
+    let numbers = log.split(REACHED).skip(1);
+    numbers.filter_map(|text| {
+        let digits = text.split(|c: char| !c.is_ascii_digit()).next()?;
+        digits.parse().ok()
+    })
+}
+
+/// A kind of places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Places {
+    /// Faults that can be made in the driver, but for the protocol's rules, and in the hot path of what it is built on.
+    Changes,
+    /// Statements of the whole module.
+    Marks,
+}
+
+impl Places {
+    /// A directory's name.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Places::Changes => "mutants",
+            Places::Marks => "marks",
+        }
+    }
+
+    /// Returns true if a file has such places.
+    fn has(self, file: &str) -> bool {
+        let begins = |parts: &[&str]| parts.iter().any(|part| file.starts_with(part));
+        let for_tests = file.split(['/', '.']).any(|part| FOR_TESTS.contains(&part));
+        let wanted = match self {
+            Places::Changes => begins(&HOT) || begins(&[DRIVER]) && !begins(&[PROTO]),
+            Places::Marks => begins(&MARKED),
+        };
+        wanted && !for_tests && file.ends_with(".rs")
+    }
+
+    /// Finds all of a checkout.
+    pub(crate) fn find(self, checkout: &Path) -> Result<Vec<Site>> {
+        let mut sites = Vec::new();
+        for file in files(checkout)?.into_iter().filter(|file| self.has(file)) {
+            let source = fs::read_to_string(checkout.join(&file)).with_context(|| file.clone())?;
+            let found = match self {
+                Places::Changes => changes::changes(&source),
+                Places::Marks => marks::marks(&source),
+            };
+            sites.extend(
+                found
+                    .with_context(|| file.clone())?
+                    .into_iter()
+                    .map(|change| Site {
+                        file: file.clone(),
+                        change,
+                    }),
+            );
+        }
+        Ok(sites)
+    }
+}
 
 /// A change of a file.
 #[derive(Debug, Clone)]
@@ -67,6 +143,11 @@ impl Site {
         let file = self.file.strip_prefix(DRIVER).unwrap_or(&self.file);
         format!("{}:{}", file.trim_start_matches('/'), self.change.name)
     }
+
+    /// Returns true if it is in the hot path.
+    pub(crate) fn is_hot(&self) -> bool {
+        HOT.iter().any(|part| self.file.starts_with(part))
+    }
 }
 
 /// The files of a checkout that the modules are made of.
@@ -79,25 +160,6 @@ fn files(checkout: &Path) -> Result<Vec<String>> {
         .collect();
     files.sort_unstable();
     Ok(files)
-}
-
-/// All changes of the hot path.
-pub(crate) fn sites(checkout: &Path) -> Result<Vec<Site>> {
-    let mut sites = Vec::new();
-    for file in files(checkout)? {
-        let hot = HOT.iter().any(|part| file.starts_with(part));
-        let for_tests = file.split(['/', '.']).any(|part| FOR_TESTS.contains(&part));
-        if !hot || for_tests || !file.ends_with(".rs") {
-            continue;
-        }
-        let source = fs::read_to_string(checkout.join(&file)).with_context(|| file.clone())?;
-        let changes = find::changes(&source).with_context(|| file.clone())?;
-        sites.extend(changes.into_iter().map(|change| Site {
-            file: file.clone(),
-            change,
-        }));
-    }
-    Ok(sites)
 }
 
 /// Changes in a woven file: the number of each, and its bytes there.
@@ -285,7 +347,7 @@ mod tests {
     use super::*;
 
     fn all(source: &str) -> (String, Woven, Vec<Change>) {
-        let changes = find::changes(source).expect("Rust");
+        let changes = changes::changes(source).expect("Rust");
         let numbered: Vec<_> = changes.iter().enumerate().collect();
         let (text, places) = woven(source, &numbered);
         (text, places, changes)

@@ -1,45 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Small changes that can be made in a source.
-//!
-//! A change only adds text around what it changes, and replaces operators: the changes of one place can be inside those
-//! of another one. [`MADE`] stands for the condition that the change is made.
+//! Small faults that can be made in a source.
 
 use crate::modules::is_test;
+use crate::woven::{Change, Edit, MADE};
 use anyhow::Result;
 use std::ops::Range;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-
-/// Stands for the condition that a change is made.
-pub(crate) const MADE: &str = "\0";
-
-/// A piece of a source that is replaced.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Edit {
-    pub(crate) range: Range<usize>,
-    pub(crate) text: String,
-}
-
-/// A change that can be made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Change {
-    /// Name, such as "12:5: replace < with <= in post".
-    pub(crate) name: String,
-    /// Bytes of the source that it changes.
-    pub(crate) range: Range<usize>,
-    /// Text before and after the range; the text after may be empty.
-    pub(crate) around: [String; 2],
-    /// The operator inside of it that is replaced.
-    pub(crate) operator: Option<Edit>,
-}
 
 /// Finds the changes in a source, each before those inside of it.
 ///
 /// # Errors
 ///
 /// The source is not Rust.
-pub(crate) fn changes(source: &str) -> Result<Vec<Change>> {
+pub(super) fn changes(source: &str) -> Result<Vec<Change>> {
     let file = syn::parse_file(source)?;
     let mut finder = Finder {
         source,
