@@ -8,21 +8,25 @@ use crate::layout::{Layout, digest};
 use crate::limit::Limit;
 use crate::machine::{Kernel, Lane, Spec};
 use crate::module::MODULES;
+use crate::slots;
 use crate::stage::Stage;
 use crate::uml;
 use crate::woven::reached;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, unshare};
+use nix::unistd::Pid;
 use regex::Regex;
 use sim::Plan;
+use sim::draw::draw;
 use sim::plan::{Act, Driver, is_fatal};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
+use std::ops::Range;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,6 +47,15 @@ const MEMORY: u32 = 512;
 
 /// First line of a report that is named in the next one.
 const CUT: &str = "------------[ cut here ]------------";
+
+/// Beginning of the names of tests that are histories.
+pub(crate) const HISTORIES: &str = "histories::";
+
+/// Seeds that `make test` plays.
+const SEEDS: Range<u64> = 0..20;
+
+/// Directory of the plans that have failed once, with the reason in comments.
+const PLANS: &str = "tests/histories";
 
 /// Lines of a log that are shown beside what was wrong.
 const SHOWN: usize = 30;
@@ -141,7 +154,8 @@ impl Player {
             .stdin(Stdio::null())
             .stdout(Stdio::from(output.try_clone()?))
             .stderr(Stdio::from(output));
-        let mut child = self.spawn(&mut command, dir)?;
+        let cpu = Cpu::take()?;
+        let mut child = self.spawn(&mut command, dir, &cpu)?;
         drop(channel);
         let limit = Limit::begin(child.id(), LONGEST);
         child.wait()?;
@@ -183,8 +197,8 @@ impl Player {
     }
 
     /// Starts the guest in a mount namespace that has all its files at [`FILES`]: the kernel's command line, which the
-    /// random numbers depend on, is the same in each checkout then.
-    fn spawn(&self, command: &mut Command, dir: &Path) -> Result<Child> {
+    /// random numbers depend on, is the same in each checkout then. It has one processor.
+    fn spawn(&self, command: &mut Command, dir: &Path, cpu: &Cpu) -> Result<Child> {
         const NONE: Option<&str> = None;
         let bind = |from: &Path, name: &str| -> Result<()> {
             let to = Path::new(FILES).join(name);
@@ -198,6 +212,7 @@ impl Player {
         };
         thread::scope(|scope| {
             let spawned = scope.spawn(|| {
+                sched_setaffinity(Pid::from_raw(0), &cpu.set()?)?;
                 unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS)?;
                 // The mounts of tools/bootstrap are private, and so are these.
                 mount(NONE, FILES, Some("tmpfs"), MsFlags::empty(), NONE).context(FILES)?;
@@ -253,6 +268,69 @@ impl Player {
             boot_limit: LONGEST,
             lifetime: LONGEST,
         }
+    }
+}
+
+/// A processor, for one guest if there are enough of them. The guest's kernel and its programs are processes that wait for
+/// each other at each system call, which takes half as long if none has to wake another processor.
+struct Cpu(usize);
+
+/// How many guests each processor has.
+static GUESTS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+
+impl Cpu {
+    /// The one with the fewest guests of those that this process may run on.
+    fn take() -> Result<Cpu> {
+        let allowed = sched_getaffinity(Pid::from_raw(0))?;
+        let mut guests = GUESTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let cpus = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false));
+        let fewest = cpus.min_by_key(|cpu| guests.get(cpu).copied().unwrap_or(0));
+        let cpu = fewest.context("no processor")?;
+        *guests.entry(cpu).or_default() += 1;
+        Ok(Cpu(cpu))
+    }
+
+    fn set(&self) -> Result<CpuSet> {
+        let mut set = CpuSet::new();
+        set.set(self.0)?;
+        Ok(set)
+    }
+}
+
+impl Drop for Cpu {
+    fn drop(&mut self) {
+        let mut guests = GUESTS.lock().unwrap_or_else(PoisonError::into_inner);
+        guests.entry(self.0).and_modify(|guests| *guests -= 1);
+    }
+}
+
+/// The plans that `make test` plays, by name: those of the first seeds, and those that have failed once, which stay the same
+/// whatever seeds are drawn to.
+pub(crate) fn plans(checkout: &Path) -> Result<Vec<(String, Plan)>> {
+    let mut plans: Vec<(String, Plan)> = SEEDS
+        .map(|seed| (format!("seed_{seed:02}"), draw(seed)))
+        .collect();
+    let dir = checkout.join(PLANS);
+    for entry in fs::read_dir(&dir).with_context(|| dir.display().to_string())? {
+        let path = entry?.path();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let plan = Plan::parse(&text).with_context(|| path.display().to_string())?;
+        plans.push((name.into_owned(), plan));
+    }
+    Ok(plans)
+}
+
+/// Plays a plan as a test of this name. Logs are where those of scenarios are.
+pub(crate) fn test(name: &str, plan: &Plan, kernel: Kernel) -> Result<()> {
+    let layout = Layout::from_env()?;
+    let _slots = slots::take(&layout.cache, slots::OF_PROCESSOR)?;
+    let stage = Stage::of(&layout, Lane::Uml, kernel);
+    let dir = layout.build().join("logs").join(name);
+    let played = Player::new(&layout, stage, kernel).play(plan, &dir)?;
+    match played.wrong {
+        Some(wrong) => bail!("{}", wrong.text),
+        None => Ok(()),
     }
 }
 
@@ -380,7 +458,7 @@ mod tests {
         });
         Plan {
             steps: steps.collect(),
-            ..sim::draw::draw(1)
+            ..draw(1)
         }
     }
 

@@ -56,6 +56,7 @@ impl Kept {
         for dir in [
             layout.iproute(),
             layout.checkout.join("tools"),
+            layout.checkout.join("tests/histories"),
             layout.checkout.join("tests/modules"),
         ] {
             files(&dir, &mut inputs)?;

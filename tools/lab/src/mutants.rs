@@ -7,7 +7,7 @@
 //! sources change; so are the results of the changes that were tried, so that a sweep that was interrupted goes on.
 
 use crate::cmd::scenarios::{Scenarios, Wanted};
-use crate::history::Player;
+use crate::history::{HISTORIES, Player};
 use crate::kernel;
 use crate::kunit;
 use crate::layout::{Layout, digest};
@@ -203,7 +203,7 @@ impl<'a> Sweep<'a> {
             asked: true,
         };
         let mut names = self.scenarios.choose(Lane::Uml, Kernel::Base, wanted);
-        names.retain(|name| !coverage.tests.contains_key(*name));
+        names.retain(|name| !name.starts_with(HISTORIES) && !coverage.tests.contains_key(*name));
         if names.is_empty() {
             return Ok(coverage);
         }

@@ -6,6 +6,7 @@ mod places;
 mod times;
 
 use crate::bed::Builder;
+use crate::history::{self, HISTORIES};
 use crate::hollow;
 use crate::layout::Layout;
 use crate::machine::{Kernel, Lane};
@@ -13,6 +14,7 @@ use crate::slots;
 use anyhow::{Context, Result, bail};
 use libtest_mimic::{Arguments, Failed, Trial};
 pub use places::{Places, When, words};
+use sim::Plan;
 use std::collections::HashSet;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -38,7 +40,14 @@ struct Test {
     infiniband: bool,
     /// Runs only when asked for.
     asked: bool,
-    body: fn(Builder) -> Result<()>,
+    body: Body,
+}
+
+/// What a test does.
+enum Body {
+    Scenario(fn(Builder) -> Result<()>),
+    /// Plays a plan in simulated time.
+    History(Plan),
 }
 
 impl Test {
@@ -46,17 +55,22 @@ impl Test {
     fn run(&self) -> Result<()> {
         let (path, _) = self.name.rsplit_once("::").unwrap_or_default();
         let name = path.replace("::", "-");
-        let builder = Builder::new(&name, self.lane, self.kernel);
-        let builder = if self.infiniband {
-            builder.infiniband()
-        } else {
-            builder
-        };
         let start = Instant::now();
-        let result = if hollow::wanted() {
-            hollow::run(&builder, self.body)
-        } else {
-            (self.body)(builder)
+        let result = match &self.body {
+            Body::Scenario(body) => {
+                let builder = Builder::new(&name, self.lane, self.kernel);
+                let builder = if self.infiniband {
+                    builder.infiniband()
+                } else {
+                    builder
+                };
+                if hollow::wanted() {
+                    hollow::run(&builder, *body)
+                } else {
+                    body(builder)
+                }
+            }
+            Body::History(plan) => history::test(&name, plan, self.kernel),
         };
         let result = result
             .with_context(|| format!("{name} on the {} lane, {} kernel", self.lane, self.kernel));
@@ -71,9 +85,20 @@ impl Test {
     }
 }
 
-/// All scenarios in all places, by name.
-fn tests() -> Vec<Test> {
-    let mut tests = Vec::new();
+/// All scenarios in all places and all histories, by name.
+fn tests() -> Result<Vec<Test>> {
+    let (lane, kernel) = (Lane::Uml, Kernel::Base);
+    let mut tests: Vec<Test> = history::plans(&Layout::from_env()?.checkout)?
+        .into_iter()
+        .map(|(name, plan)| Test {
+            name: format!("{HISTORIES}{name}::{lane}_{kernel}"),
+            lane,
+            kernel,
+            infiniband: false,
+            asked: false,
+            body: Body::History(plan),
+        })
+        .collect();
     for scenario in inventory::iter::<Scenario> {
         // The name of the test crate says nothing.
         let path = scenario.path.split_once("::").map_or("", |(_, rest)| rest);
@@ -84,12 +109,12 @@ fn tests() -> Vec<Test> {
                 kernel: place.kernel,
                 infiniband: place.infiniband,
                 asked: when == When::Asked,
-                body: scenario.body,
+                body: Body::Scenario(scenario.body),
             });
         }
     }
     tests.sort_by(|a, b| a.name.cmp(&b.name));
-    tests
+    Ok(tests)
 }
 
 /// The program with all scenarios. `list` prints their names, one a line, and `asked` behind those that run only when
@@ -97,12 +122,12 @@ fn tests() -> Vec<Test> {
 pub fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["list"] => {
-            for test in tests() {
+        ["list"] => tests().map(|tests| {
+            for test in tests {
                 println!("{}{}", test.name, if test.asked { " asked" } else { "" });
             }
-            Ok(ExitCode::SUCCESS)
-        }
+            ExitCode::SUCCESS
+        }),
         ["run", threads, ref names @ ..] => run(threads, names),
         _ => {
             eprintln!("scenarios need the lab: make test runs them");
@@ -118,7 +143,7 @@ pub fn main() -> ExitCode {
 /// Runs the tests of these names, so many at once.
 fn run(threads: &str, names: &[&str]) -> Result<ExitCode> {
     let wanted: HashSet<&str> = names.iter().copied().collect();
-    let mut tests = tests();
+    let mut tests = tests()?;
     tests.retain(|test| wanted.contains(test.name.as_str()));
     if tests.len() < wanted.len() {
         bail!(

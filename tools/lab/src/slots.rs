@@ -31,7 +31,7 @@ fn open(path: &Path) -> Result<File> {
 }
 
 /// Slots of a processor: a machine of the uml lane, which often waits, takes two of them; one of the qemu lane all.
-const OF_PROCESSOR: usize = 7;
+pub(crate) const OF_PROCESSOR: usize = 7;
 
 /// How many slots a machine of a lane takes.
 pub(crate) fn needed(lane: Lane) -> usize {
