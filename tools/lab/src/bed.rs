@@ -221,9 +221,11 @@ impl Builder {
         }
     }
 
-    /// CPUs of a machine: two hosts in one have one each, and one CPU has few data races.
+    /// CPUs of a machine: two hosts in one have one each where the kernel knows of more than one, and one CPU has few data
+    /// races.
     fn default_cpus(&self) -> u32 {
-        if self.one_machine || self.kernel == Kernel::Kcsan {
+        let is_single = (self.lane, self.kernel) == (Lane::Uml, Kernel::Base);
+        if !is_single && (self.one_machine || self.kernel == Kernel::Kcsan) {
             2
         } else {
             1

@@ -8,25 +8,25 @@ use crate::layout::{Layout, digest};
 use crate::limit::Limit;
 use crate::machine::{Kernel, Lane, Spec};
 use crate::module::MODULES;
+use crate::processor::Processor;
 use crate::slots;
 use crate::stage::Stage;
 use crate::uml;
 use crate::woven::reached;
 use anyhow::{Context, Result, bail, ensure};
 use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, unshare};
-use nix::unistd::Pid;
+use nix::sched::{CloneFlags, unshare};
 use regex::Regex;
 use sim::Plan;
 use sim::draw::draw;
 use sim::plan::{Act, Driver, is_fatal};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -154,8 +154,8 @@ impl Player {
             .stdin(Stdio::null())
             .stdout(Stdio::from(output.try_clone()?))
             .stderr(Stdio::from(output));
-        let cpu = Cpu::take()?;
-        let mut child = self.spawn(&mut command, dir, &cpu)?;
+        let processor = Processor::take()?;
+        let mut child = processor.run(|| self.spawn(&mut command, dir))??;
         drop(channel);
         let limit = Limit::begin(child.id(), LONGEST);
         child.wait()?;
@@ -197,8 +197,8 @@ impl Player {
     }
 
     /// Starts the guest in a mount namespace that has all its files at [`FILES`]: the kernel's command line, which the
-    /// random numbers depend on, is the same in each checkout then. It has one processor.
-    fn spawn(&self, command: &mut Command, dir: &Path, cpu: &Cpu) -> Result<Child> {
+    /// random numbers depend on, is the same in each checkout then.
+    fn spawn(&self, command: &mut Command, dir: &Path) -> Result<Child> {
         const NONE: Option<&str> = None;
         let bind = |from: &Path, name: &str| -> Result<()> {
             let to = Path::new(FILES).join(name);
@@ -212,7 +212,6 @@ impl Player {
         };
         thread::scope(|scope| {
             let spawned = scope.spawn(|| {
-                sched_setaffinity(Pid::from_raw(0), &cpu.set()?)?;
                 unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS)?;
                 // The mounts of tools/bootstrap are private, and so are these.
                 mount(NONE, FILES, Some("tmpfs"), MsFlags::empty(), NONE).context(FILES)?;
@@ -268,39 +267,6 @@ impl Player {
             boot_limit: LONGEST,
             lifetime: LONGEST,
         }
-    }
-}
-
-/// A processor, for one guest if there are enough of them. The guest's kernel and its programs are processes that wait for
-/// each other at each system call, which takes half as long if none has to wake another processor.
-struct Cpu(usize);
-
-/// How many guests each processor has.
-static GUESTS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
-
-impl Cpu {
-    /// The one with the fewest guests of those that this process may run on.
-    fn take() -> Result<Cpu> {
-        let allowed = sched_getaffinity(Pid::from_raw(0))?;
-        let mut guests = GUESTS.lock().unwrap_or_else(PoisonError::into_inner);
-        let cpus = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false));
-        let fewest = cpus.min_by_key(|cpu| guests.get(cpu).copied().unwrap_or(0));
-        let cpu = fewest.context("no processor")?;
-        *guests.entry(cpu).or_default() += 1;
-        Ok(Cpu(cpu))
-    }
-
-    fn set(&self) -> Result<CpuSet> {
-        let mut set = CpuSet::new();
-        set.set(self.0)?;
-        Ok(set)
-    }
-}
-
-impl Drop for Cpu {
-    fn drop(&mut self) {
-        let mut guests = GUESTS.lock().unwrap_or_else(PoisonError::into_inner);
-        guests.entry(self.0).and_modify(|guests| *guests -= 1);
     }
 }
 
@@ -437,7 +403,7 @@ fn devices_fail(plan: &Plan) -> bool {
 
 /// The counters of healing that a plan may have count.
 fn may_heal(plan: &Plan) -> &'static [&'static str] {
-    let is_scarce = |act: &Act| matches!(act, Act::Starve(_) | Act::Scarce(_));
+    let is_scarce = |act: &Act| matches!(act, Act::Starve(..) | Act::Scarce(_));
     if devices_fail(plan) || plan.steps.iter().any(|step| is_scarce(&step.act)) {
         &HEALED
     } else {
@@ -516,7 +482,7 @@ mod tests {
         assert!(may_heal(&plan(&[Act::Forget(1)])).is_empty());
         assert!(may_heal(&event("lid_change")).is_empty());
         assert!(!may_heal(&event("device_fatal")).is_empty());
-        assert!(!may_heal(&plan(&[Act::Starve(3)])).is_empty());
+        assert!(!may_heal(&plan(&[Act::Scarce(true)])).is_empty());
         assert!(!may_heal(&plan(&[Act::Fail(1, "hold".into())])).is_empty());
     }
 }

@@ -36,6 +36,7 @@ pub mod module;
 pub mod modules;
 mod mutants;
 pub mod packets;
+mod processor;
 mod progress;
 mod qemu;
 pub mod requests;

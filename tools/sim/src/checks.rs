@@ -91,11 +91,17 @@ pub(crate) fn heal(world: &World) -> Result<()> {
     }
     // Those of an HCA come off as it is switched off.
     for cable in fabric::cables(world) {
-        fabric::plug(cable, true)?;
+        fabric::plug(world, cable, true)?;
     }
     fabric::keep_manager(world, 1)?;
     load(world, true)?;
     for (host, setting) in world.hosts() {
+        if !setting.child && exists(host, "ib0.8001") {
+            ip(host, "link del ib0.8001\n")?;
+        }
+        if setting.driver == Driver::Ours && world.has_changed_addresses(host) {
+            ip(host, "link del ib0\n")?;
+        }
         fabric::set_up(world, host).with_context(|| format!("host {host}"))?;
         if setting.driver == Driver::Ours {
             set_defaults(host, setting.child)?;
@@ -108,8 +114,11 @@ pub(crate) fn heal(world: &World) -> Result<()> {
 /// Makes an HCA work and takes it into its namespace.
 fn heal_device(world: &World, host: Host, driver: Driver) -> Result<()> {
     fabric::set(&format!("hcas/h{host}/faults"), "clear")?;
+    if world.setting.roce {
+        fabric::heal_ethernet(host)?;
+    }
     // Interfaces that are in other namespaces go; what is made then is at home.
-    for (other, _) in world.hosts().filter(|(other, _)| *other != host) {
+    for (other, _) in world.hosts() {
         for interface in [Interface::Child, Interface::Parent] {
             let away = away(host, interface);
             if exists(other, &away) {

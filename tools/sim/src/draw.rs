@@ -3,6 +3,7 @@
 //! Plans from seeds.
 
 use crate::Plan;
+use crate::asked::{ETHERNET, GUID, QUESTIONS, REQUESTS, SCOPE};
 use crate::plan::{
     Act, Cable, Driver, Fault, Host, HostSetting, Interface, Mode, Setting, Step, is_fatal,
 };
@@ -68,6 +69,16 @@ const EVENTS: [&str; 15] = [
     "device_fatal",
 ];
 
+/// Files of an interface in sysfs, and values that are written while an allocation fails: up, down, and others.
+const STARVED: [(&str, &str); 6] = [
+    ("flags", "0x1003"),
+    ("flags", "0x1003"),
+    ("flags", "0x1002"),
+    ("mode", "connected"),
+    ("mode", "datagram"),
+    ("create_child", "0x8001"),
+];
+
 /// Variables of an interface in `/proc/sys/net/ipoib`: the default, and other values.
 pub const VARIABLES: [(&str, u32, [u32; 2]); 10] = [
     ("reorder_window", 32, [0, 128]),
@@ -105,7 +116,7 @@ pub fn draw(seed: u64) -> Plan {
                 }
                 // Those of queue pairs come untimely.
                 Act::Event(host, event) if event.ends_with(" all") => is_ours(&setting, *host),
-                Act::Starve(_) | Act::Scarce(_) => is_scarce,
+                Act::Starve(..) | Act::Scarce(_) => is_scarce,
                 _ => true,
             };
             if !is_fair {
@@ -152,8 +163,13 @@ impl Source {
 
     /// Hosts and fabric.
     fn setting(&mut self, seed: u64) -> Setting {
-        let hosts = self.pick(&[2, 2, 2, 3, 3, 4, 5]);
-        let has_theirs = self.once_in(3);
+        let roce = self.once_in(5);
+        let hosts = if roce {
+            2
+        } else {
+            self.pick(&[2, 2, 2, 3, 3, 4, 5])
+        };
+        let has_theirs = !roce && self.once_in(3);
         let hosts = (0..hosts)
             .map(|n| HostSetting {
                 driver: if n > 0 && has_theirs && self.once_in(2) {
@@ -162,13 +178,14 @@ impl Source {
                     Driver::Ours
                 },
                 mode: self.pick(&[Mode::Datagram, Mode::Connected]),
-                child: self.once_in(2),
+                child: !roce && self.once_in(2),
             })
             .collect();
         Setting {
             seed,
             length: LENGTH,
-            trunks: self.pick(&[0, 0, 2, 3]),
+            roce,
+            trunks: if roce { 0 } else { self.pick(&[0, 0, 2, 3]) },
             offloads: self.once_in(2),
             shared_queues: !self.once_in(6),
             rate: self.pick(&[100, 1000, 10_000]),
@@ -218,11 +235,12 @@ impl Source {
 
     /// An act and what undoes it, each with its delay in milliseconds.
     fn acts(&mut self, setting: &Setting) -> Vec<(u32, Act)> {
-        match self.between(0, 99) {
+        match self.between(0, 109) {
             0..=34 => self.fabric_acts(setting),
             35..=72 => self.host_acts(setting),
             73..=89 => self.failing_acts(setting),
-            _ => self.traffic_acts(setting),
+            90..=99 => self.traffic_acts(setting),
+            _ => self.asked_acts(setting),
         }
     }
 
@@ -314,6 +332,30 @@ impl Source {
         }
     }
 
+    /// Questions and requests of users.
+    fn asked_acts(&mut self, setting: &Setting) -> Vec<(u32, Act)> {
+        let (host, interface, lasts) = (self.host(setting), self.interface(), self.duration());
+        let ask = |text: &str| Act::Ask(host, interface, text.to_owned());
+        let (text, undo) = match self.between(0, 11) {
+            0..=4 => return vec![(0, ask(self.pick(&QUESTIONS)))],
+            5..=8 => self.pick(&REQUESTS),
+            9..=11 if setting.roce => self.pick(&ETHERNET),
+            9..=10 => {
+                let delay = self.duration();
+                return vec![
+                    (0, ask(GUID.0)),
+                    (0, Act::Addresses(host, interface, true)),
+                    (delay, Act::Guids(host, true)),
+                    (lasts, ask(GUID.1)),
+                    (lasts, Act::Addresses(host, interface, true)),
+                    (lasts + delay, Act::Guids(host, false)),
+                ];
+            }
+            _ => SCOPE,
+        };
+        vec![(0, ask(text)), (lasts, ask(undo))]
+    }
+
     /// Acts after which devices or allocations fail, and events.
     fn failing_acts(&mut self, setting: &Setting) -> Vec<(u32, Act)> {
         let (host, interface, lasts) = (self.host(setting), self.interface(), self.duration());
@@ -336,11 +378,16 @@ impl Source {
             }
             13..=14 => vec![(0, Act::Scarce(true)), (lasts, Act::Scarce(false))],
             _ => {
-                let nth = self.between(1, 800);
-                let up = self.once_in(2);
+                let (file, value) = self.pick(&STARVED);
+                let nth = if self.once_in(2) {
+                    self.between(1, 40)
+                } else {
+                    self.between(1, 400)
+                };
+                let starve = Act::Starve(host, interface, file.to_owned(), value.to_owned(), nth);
                 vec![
-                    (0, Act::Starve(nth)),
-                    (0, Act::Link(host, interface, up)),
+                    (0, starve),
+                    (lasts, Act::Link(host, interface, false)),
                     (lasts, Act::Link(host, interface, true)),
                 ]
             }
@@ -369,7 +416,13 @@ impl Source {
             return vec![(0, Act::Burst(host, self.between(1, 2_000_000)))];
         }
         let to = self.once_in(2).then(|| self.other(setting, host));
-        vec![(0, Act::Noise(host, interface, to, self.between(1, 200)))]
+        let frames = self.between(1, 200);
+        let act = if self.once_in(2) {
+            Act::Noise(host, interface, to, frames)
+        } else {
+            Act::Frames(host, interface, to, frames)
+        };
+        vec![(0, act)]
     }
 
     /// A fault of a cable, and what ends it.
@@ -406,8 +459,14 @@ mod tests {
             | Act::Link(a, ..)
             | Act::SetMode(a, ..)
             | Act::Exist(a, ..)
+            | Act::Guids(a, _)
+            | Act::Ask(a, ..)
             | Act::Forget(a) => vec![a],
-            Act::Move(a, _, Some(b)) | Act::Noise(a, _, Some(b), _) => vec![a, b],
+            Act::Move(a, _, Some(b))
+            | Act::Noise(a, _, Some(b), _)
+            | Act::Frames(a, _, Some(b), _) => {
+                vec![a, b]
+            }
             _ => vec![],
         });
         hosts.collect()

@@ -42,8 +42,10 @@ fn get(path: &str) -> Result<String> {
 }
 
 /// The directory of a cable below the fabric's.
-pub(crate) fn cable(cable: Cable) -> String {
+fn cable(world: &World, cable: Cable) -> String {
     match cable {
+        // There is one cable between both.
+        Cable::Host(_) if world.setting.roce => "cables/c1".to_owned(),
         Cable::Host(host) => format!("cables/c{host}"),
         Cable::Trunk(trunk) => format!("cables/t{trunk}"),
     }
@@ -60,20 +62,26 @@ pub(crate) fn impair(world: &World, which: Cable, fault: Fault) -> Result<()> {
         Fault::Jitter(value) => ("jitter", value),
         Fault::Rate(value) => ("rate", or_setting(value, world.setting.rate)),
     };
-    set(&format!("{}/{name}", cable(which)), &value.to_string())
+    set(
+        &format!("{}/{name}", cable(world, which)),
+        &value.to_string(),
+    )
 }
 
 /// All cables.
 pub(crate) fn cables(world: &World) -> Vec<Cable> {
-    let hosts = world.hosts().map(|(host, _)| Cable::Host(host));
+    let hosts = world
+        .hosts()
+        .take(if world.setting.roce { 1 } else { usize::MAX });
+    let hosts = hosts.map(|(host, _)| Cable::Host(host));
     let trunks = (1..=world.setting.trunks).map(Cable::Trunk);
     hosts.chain(trunks).collect()
 }
 
 /// Plugs a cable in, or pulls it.
-pub(crate) fn plug(which: Cable, plugged: bool) -> Result<()> {
+pub(crate) fn plug(world: &World, which: Cable, plugged: bool) -> Result<()> {
     let value = if plugged { "1" } else { "0" };
-    set(&format!("{}/plugged", cable(which)), value)
+    set(&format!("{}/plugged", cable(world, which)), value)
 }
 
 /// Switches an HCA on or off.
@@ -87,7 +95,12 @@ pub(crate) fn power(world: &World, host: Host, on: bool) -> Result<()> {
 
 /// The switches of a setting.
 fn switches(world: &World) -> &'static [&'static str] {
-    &SWITCHES[..if world.setting.trunks > 0 { 2 } else { 1 }]
+    let number = match world.setting.trunks {
+        _ if world.setting.roce => 0,
+        0 => 1,
+        _ => 2,
+    };
+    &SWITCHES[..number]
 }
 
 /// Sets how the switches route.
@@ -117,12 +130,21 @@ pub(crate) fn make(world: &World) -> Result<()> {
             "",
         )?;
     }
-    lay(world).context("the fabric")?;
     for (host, _) in world.hosts() {
         run(&["ip", "netns", "add", &namespace(host)], "")?;
         ip(host, "link set lo up\n")?;
         forget_fragments(host)?;
     }
+    if world.setting.roce {
+        ip(
+            1,
+            "link add eth0 mtu 4200 type veth peer name eth0 netns h2 mtu 4200\n",
+        )?;
+        for (host, _) in world.hosts() {
+            heal_ethernet(host)?;
+        }
+    }
+    lay(world).context("the fabric")?;
     write_partitions(world, None)?;
     for (host, _) in world.hosts() {
         capture(world, host)?;
@@ -147,6 +169,16 @@ fn forget_fragments(host: Host) -> Result<()> {
     })
 }
 
+/// Gives the Ethernet interface of a RoCE port the settings and the addresses that it begins with.
+pub(crate) fn heal_ethernet(host: Host) -> Result<()> {
+    ip(
+        host,
+        &format!(
+            "link set eth0 down\nlink set eth0 address 02:00:00:00:00:0{host} mtu 4200\naddr flush dev eth0\nlink set eth0 up\n"
+        ),
+    )
+}
+
 /// Makes HCAs, switches and cables, and switches all on.
 fn lay(world: &World) -> Result<()> {
     fs::create_dir(FABRIC)?;
@@ -167,12 +199,20 @@ fn lay(world: &World) -> Result<()> {
         if !setting.shared_queues {
             set(&format!("{hca}/max_srq"), "0")?;
         }
+        if setting.roce {
+            inside(host, || set(&format!("{hca}/netdev"), "eth0"))?;
+            continue;
+        }
         let switch = switches[usize::from(host - 1) % switches.len()];
         fs::create_dir(format!("{FABRIC}/cables/c{host}"))?;
         set(
             &format!("cables/c{host}/ends"),
             &format!("h{host}/1 {switch}/{host}"),
         )?;
+    }
+    if setting.roce {
+        fs::create_dir(format!("{FABRIC}/cables/c1"))?;
+        set("cables/c1/ends", "h1/1 h2/1")?;
     }
     for trunk in 1..=setting.trunks {
         let port = 8 + trunk;
@@ -242,6 +282,9 @@ pub(crate) fn set_up(world: &World, host: Host) -> Result<()> {
 
 /// Writes the partitions: all hosts are full members of both, but for one, which is not in 0x8001.
 pub(crate) fn write_partitions(world: &World, expelled: Option<Host>) -> Result<()> {
+    if world.setting.roce {
+        return Ok(());
+    }
     let members: Vec<String> = world
         .hosts()
         .filter(|(host, _)| Some(*host) != expelled)
@@ -276,8 +319,11 @@ fn signal(process: u32, signal: Signal) {
     }
 }
 
-/// Starts a subnet manager on a host unless one runs there.
+/// Starts a subnet manager on a host unless one runs there, or ports are Ethernet ones.
 pub(crate) fn start_manager(world: &World, host: Host, anew: bool) -> Result<()> {
+    if world.setting.roce {
+        return Ok(());
+    }
     let mut managers = world.managers();
     if let Some(manager) = managers.get_mut(&host) {
         if manager.try_wait()?.is_none() {
@@ -300,8 +346,12 @@ pub(crate) fn start_manager(world: &World, host: Host, anew: bool) -> Result<()>
     Ok(())
 }
 
-/// Starts a subnet manager on a host, as often as it ends at once: opensm does while its HCA has no device file.
+/// Starts a subnet manager on a host, as often as it ends at once: opensm does while its HCA has no device file. Ethernet ports
+/// have none.
 pub(crate) fn keep_manager(world: &World, host: Host) -> Result<()> {
+    if world.setting.roce {
+        return Ok(());
+    }
     for _ in 0..ATTEMPTS {
         start_manager(world, host, false)?;
         sleep(ATTEMPT);
@@ -342,7 +392,7 @@ pub(crate) fn end_manager(world: &World, host: Host, at_once: bool) -> Result<()
 pub(crate) fn remove(world: &World) -> Result<()> {
     set("live", "0")?;
     for which in cables(world) {
-        fs::remove_dir(format!("{FABRIC}/{}", cable(which)))?;
+        fs::remove_dir(format!("{FABRIC}/{}", cable(world, which)))?;
     }
     for (host, _) in world.hosts() {
         fs::remove_dir(format!("{FABRIC}/hcas/h{host}"))?;

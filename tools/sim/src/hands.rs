@@ -3,7 +3,7 @@
 //! The hands that do a plan's steps.
 
 use crate::host::{add, add_addresses, away, exists, ip, name, set_mode, set_rings, set_variable};
-use crate::program::{namespace, run, starve_next};
+use crate::program::{inside, namespace, own_sysfs, run};
 use crate::traffic::{self, Traffic};
 use crate::world::World;
 use crate::{checks, fabric};
@@ -11,7 +11,8 @@ use anyhow::{Context, Error, Result, bail};
 use nix::errno::Errno;
 use sim::plan::{Act, Cable, Driver, Fault, Host, Interface, Step, is_fatal};
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -22,6 +23,12 @@ const LONGEST: Duration = Duration::from_secs(180);
 
 /// Time between two looks at what is used.
 const SECOND: Duration = Duration::from_secs(1);
+
+/// Program that sets the GUIDs of a port as a subnet manager would.
+const SET_GUIDS: &str = concat!(
+    include_str!("../../../tests/guest/hwsim/mads/umad.py"),
+    include_str!("../../../tests/guest/hwsim/weather/guids.py")
+);
 
 /// Where the agent has debugfs.
 pub(crate) const DEBUG: &str = "/run/debug";
@@ -99,7 +106,7 @@ impl Hand {
     fn act(&self, act: &Act) -> Result<()> {
         let world = &*self.world;
         match act {
-            Act::Plug(cable, plugged) => fabric::plug(*cable, *plugged),
+            Act::Plug(cable, plugged) => fabric::plug(world, *cable, *plugged),
             Act::Impair(cable, fault) => {
                 if matches!(fault, Fault::Duplicate(packets) if *packets > 0) {
                     world.doubles.store(true, Ordering::Relaxed);
@@ -127,7 +134,9 @@ impl Hand {
                 }
                 fabric::set(&format!("hcas/h{host}/event"), event)
             }
-            Act::Starve(nth) => starve(*nth),
+            Act::Starve(host, interface, file, value, nth) => {
+                starve(world, *host, *interface, (file, value), *nth)
+            }
             Act::Scarce(some) => {
                 world.scarce.store(*some, Ordering::Relaxed);
                 scarce(*some)
@@ -135,6 +144,11 @@ impl Hand {
             Act::Noise(host, interface, to, frames) => {
                 traffic::noise(world, *host, *interface, *to, *frames)
             }
+            Act::Frames(host, interface, to, frames) => {
+                traffic::frames(world, *host, *interface, *to, *frames)
+            }
+            Act::Ask(host, interface, text) => ask(world, *host, *interface, text),
+            Act::Guids(host, some) => set_guids(world, *host, *some),
             Act::Burst(from, bytes) => {
                 self.traffic.burst(*from, *bytes);
                 Ok(())
@@ -188,6 +202,42 @@ fn interface_act(world: &World, act: &Act) -> Result<()> {
     }
 }
 
+/// Runs a user's command line in a host's namespace. What it changes of addresses is not healed by itself.
+fn ask(world: &World, host: Host, interface: Interface, text: &str) -> Result<()> {
+    if text.contains(" address ") || text.contains(" broadcast ") {
+        world.note_address(host);
+    }
+    let line = format!("i={} h={host}\n{text}", name(interface));
+    inside(host, || {
+        own_sysfs()?;
+        run(&["sh", "-c", &line], "")
+    })
+    .map(drop)
+}
+
+/// Gives a host's port a second GUID, or takes it away.
+fn set_guids(world: &World, host: Host, some: bool) -> Result<()> {
+    if world.setting.roce {
+        return Ok(());
+    }
+    let guid = format!(
+        "{:#x}",
+        if some {
+            0x0200_5eff_fe00_5300 + u64::from(host)
+        } else {
+            0
+        }
+    );
+    inside(host, || {
+        own_sysfs()?;
+        run(
+            &["python3", "-c", SET_GUIDS, &fabric::device(host)?, &guid],
+            "",
+        )
+    })
+    .map(drop)
+}
+
 /// Returns true if an error says that an argument was invalid.
 fn is_invalid(error: &Error) -> bool {
     let io = error.downcast_ref::<std::io::Error>();
@@ -209,7 +259,7 @@ fn power(world: &World, host: Host, on: bool) -> Result<()> {
         return fabric::end_manager(world, host, true);
     }
     // It came off as the HCA was switched off.
-    fabric::plug(Cable::Host(host), true)?;
+    fabric::plug(world, Cable::Host(host), true)?;
     fabric::take_in(host)?;
     fabric::set_up(world, host)
 }
@@ -258,22 +308,30 @@ pub(crate) fn load(world: &World, on: bool) -> Result<()> {
     run(&["modprobe", "-r", "ipoib_rs"], "").map(drop)
 }
 
-/// Makes a slab allocation of the next program of this thread fail: that at which their count reaches a multiple of `nth`.
-fn starve(nth: u32) -> Result<()> {
-    for (file, value) in [
-        ("task-filter", "Y"),
-        ("ignore-gfp-wait", "N"),
-        ("verbose", "0"),
-        ("space", "0"),
-        ("times", "1"),
-        ("interval", &nth.to_string()),
-        ("probability", "100"),
-    ] {
-        let path = format!("{DEBUG}/failslab/{file}");
-        fs::write(&path, value).context(path)?;
+/// Writes a value to a file of an interface in sysfs, while the allocation of this number fails. No program is started: the
+/// allocations are those of the write.
+fn starve(
+    world: &World,
+    host: Host,
+    interface: Interface,
+    (file, value): (&str, &str),
+    nth: u32,
+) -> Result<()> {
+    if !world.scarce.load(Ordering::Relaxed) {
+        let path = format!("{DEBUG}/failslab/ignore-gfp-wait");
+        fs::write(&path, "N").context(path)?;
     }
-    starve_next();
-    Ok(())
+    inside(host, || {
+        const FAIL_NTH: &str = "/proc/thread-self/fail-nth";
+        own_sysfs()?;
+        let path = format!("/sys/class/net/{}/{file}", name(interface));
+        let mut file = File::options().write(true).open(&path).context(path)?;
+        fs::write(FAIL_NTH, nth.to_string()).context(FAIL_NTH)?;
+        let result = file.write_all(value.as_bytes());
+        // If it made fewer.
+        fs::write(FAIL_NTH, "0").context(FAIL_NTH)?;
+        result.context("a write")
+    })
 }
 
 /// Makes one in two hundred atomic allocations fail, or none.

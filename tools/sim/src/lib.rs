@@ -5,6 +5,7 @@
 //! A [`Plan`] says all that a history depends on. [`draw`] makes one from a seed, [`shrink`] makes one that fails smaller,
 //! and the program of this crate, the first process of a guest, plays one.
 
+mod asked;
 pub mod draw;
 pub mod plan;
 pub mod shrink;

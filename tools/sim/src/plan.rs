@@ -25,6 +25,8 @@ pub struct Setting {
     pub seed: u64,
     /// Milliseconds after which everything is healed.
     pub length: u32,
+    /// Ports are Ethernet ones of two HCAs, back to back; there is neither a switch nor a subnet manager.
+    pub roce: bool,
     /// Cables between the two switches that hosts are on by turns, up to 8; 0 if all hosts are on one switch.
     pub trunks: u8,
     /// HCAs compute checksums and segment TCP.
@@ -153,15 +155,20 @@ pub enum Act {
     Fail(Host, String),
     /// Has an HCA report an event.
     Event(Host, String),
-    /// Makes a slab allocation of the program that the hand's next act runs fail: that at which the count of such
-    /// allocations reaches a multiple of this number.
-    Starve(u32),
+    /// Writes a value to a file of an interface in sysfs, while the allocation of this number fails.
+    Starve(Host, Interface, String, String, u32),
     /// Makes one in two hundred atomic allocations fail, or none.
     Scarce(bool),
     /// Writes a sysctl of the driver.
     Sysctl(Host, Interface, String, u32),
     /// Sends so many frames of random bytes from a host's interface: to another host, or to all.
     Noise(Host, Interface, Option<Host>, u32),
+    /// Hands so many frames of any type, with random bytes, to a host's interface: for another host, or for all.
+    Frames(Host, Interface, Option<Host>, u32),
+    /// Gives a host's port a second GUID, as a subnet manager would, or takes it away.
+    Guids(Host, bool),
+    /// Runs a command line of a user, with the interface as `$i` and the host as `$h`.
+    Ask(Host, Interface, String),
     /// Sends so many bytes by TCP from a host to the next one.
     Burst(Host, u32),
 }

@@ -5,7 +5,6 @@
 use anyhow::{Context, Result, bail};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
-use std::cell::Cell;
 use std::fs::File;
 use std::io::Write;
 use std::panic::resume_unwind;
@@ -38,27 +37,9 @@ pub(crate) fn inside<T: Send>(host: u8, f: impl FnOnce() -> Result<T> + Send) ->
     })
 }
 
-thread_local! {
-    /// The next program of this thread may lack memory.
-    static STARVED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Has the next program of this thread lack memory, as failslab is set.
-pub(crate) fn starve_next() {
-    STARVED.set(true);
-}
-
 /// Runs a command with a text as input, and returns its output. Fails if the command does.
 pub(crate) fn run(words: &[&str], input: &str) -> Result<String> {
-    const STARVE: [&str; 4] = [
-        "sh",
-        "-c",
-        "echo 1 >/proc/self/make-it-fail; exec \"$@\"",
-        "sh",
-    ];
-    let prefix: &[&str] = if STARVED.take() { &STARVE } else { &[] };
-    let all = [prefix, words].concat();
-    let (program, arguments) = all.split_first().context("an empty command")?;
+    let (program, arguments) = words.split_first().context("an empty command")?;
     let mut child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::piped())
@@ -84,16 +65,20 @@ pub(crate) fn run(words: &[&str], input: &str) -> Result<String> {
     )
 }
 
+/// Gives the calling thread, and what it runs, a `/sys` that shows its network namespace.
+pub(crate) fn own_sysfs() -> Result<()> {
+    const NONE: Option<&str> = None;
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    mount(NONE, "/", NONE, MsFlags::MS_SLAVE | MsFlags::MS_REC, NONE)
+        .context("mount / as a slave")?;
+    umount2("/sys", MntFlags::MNT_DETACH).context("umount /sys")?;
+    mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), NONE).context("mount /sys")
+}
+
 /// Starts a command in a host's network namespace that goes on by itself, with a `/sys` that shows that namespace.
 pub(crate) fn start(host: u8, words: &[String], environment: &[(&str, &str)]) -> Result<Child> {
-    const NONE: Option<&str> = None;
     inside(host, || {
-        unshare(CloneFlags::CLONE_NEWNS)?;
-        mount(NONE, "/", NONE, MsFlags::MS_SLAVE | MsFlags::MS_REC, NONE)
-            .context("mount / as a slave")?;
-        umount2("/sys", MntFlags::MNT_DETACH).context("umount /sys")?;
-        mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), NONE)
-            .context("mount /sys")?;
+        own_sysfs()?;
         let (program, arguments) = words.split_first().context("an empty command")?;
         Command::new(program)
             .args(arguments)

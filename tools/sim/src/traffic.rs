@@ -8,14 +8,17 @@ mod pattern;
 mod transfers;
 
 use crate::host::{ip4, ip6, name};
-use crate::program::inside;
+use crate::program::{inside, namespace, run};
 use crate::world::{World, lock};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use datagrams::Datagrams;
+use nix::ifaddrs::getifaddrs;
+use nix::sys::socket::bind;
 use pattern::Pattern;
 use sim::plan::{Host, Interface};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -176,6 +179,80 @@ pub(crate) fn noise(
             let _ = socket.send_to(&pattern.bytes(length), &to);
         }
         Ok(())
+    })
+}
+
+/// Hands frames of random type, length and content to an interface, as a program with CAP_NET_RAW can: for a host, or for all.
+pub(crate) fn frames(
+    world: &World,
+    host: Host,
+    interface: Interface,
+    to: Option<Host>,
+    frames: u32,
+) -> Result<()> {
+    let to = match to {
+        Some(to) => link_addresses(to, interface)?.own,
+        None => link_addresses(host, interface)?.broadcast,
+    };
+    inside(host, || {
+        let socket = Socket::new(Domain::PACKET, Type::RAW, None)?;
+        let mut all = getifaddrs()?.filter(|address| address.interface_name == name(interface));
+        let address = all.find_map(|address| address.address?.as_link_addr().copied());
+        bind(socket.as_raw_fd(), &address.context("no such interface")?)?;
+        socket.set_nonblocking(true)?;
+        for frame in 0..frames {
+            let number = (1 << 48) | (u64::from(host) << 32) | u64::from(frame);
+            let pattern = Pattern::of(world.setting.seed, number);
+            let mut data = pattern.bytes(4 + pattern.length(4096));
+            // Most have the type of a protocol whose headers they lack.
+            if let Some(kind) = TYPES.get(usize::from(data[2] % 8)) {
+                data[..2].copy_from_slice(kind);
+            }
+            if data[3] % 8 > 0 {
+                data[2..4].fill(0);
+            }
+            let _ = socket.send(&[&to, &data[..]].concat());
+        }
+        Ok(())
+    })
+}
+
+/// EtherTypes of frames: IPv4, IPv6, ARP, RARP, and none.
+const TYPES: [[u8; 2]; 5] = [
+    [0x08, 0x00],
+    [0x86, 0xdd],
+    [0x08, 0x06],
+    [0x80, 0x35],
+    [0, 0],
+];
+
+/// Link-layer addresses of an interface.
+struct LinkAddresses {
+    own: Vec<u8>,
+    broadcast: Vec<u8>,
+}
+
+/// Those of a host's interface, by `ip`: `link/infiniband ADDRESS brd ADDRESS`.
+fn link_addresses(host: Host, interface: Interface) -> Result<LinkAddresses> {
+    let command = [
+        "ip",
+        "-n",
+        &namespace(host),
+        "-o",
+        "link",
+        "show",
+        name(interface),
+    ];
+    let text = run(&command, "")?;
+    let address = |before: &str| -> Result<Vec<u8>> {
+        let mut words = text.split_whitespace().skip_while(|word| *word != before);
+        let bytes = words.nth(1).context("no address")?.split(':');
+        let bytes: Result<Vec<u8>, _> = bytes.map(|byte| u8::from_str_radix(byte, 16)).collect();
+        bytes.context("an address")
+    };
+    Ok(LinkAddresses {
+        own: address("link/infiniband")?,
+        broadcast: address("brd")?,
     })
 }
 

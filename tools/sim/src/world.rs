@@ -26,6 +26,8 @@ pub(crate) struct World {
     failing: Mutex<BTreeSet<Host>>,
     /// HCAs that have reported that they are beyond use.
     beyond_use: Mutex<BTreeSet<Host>>,
+    /// Hosts on which users have changed addresses.
+    addressed: Mutex<BTreeSet<Host>>,
     /// Atomic allocations fail.
     pub(crate) scarce: AtomicBool,
     /// Cables may have brought packets twice.
@@ -43,6 +45,7 @@ impl World {
             managers: Mutex::default(),
             failing: Mutex::default(),
             beyond_use: Mutex::default(),
+            addressed: Mutex::default(),
             scarce: AtomicBool::new(false),
             doubles: Arc::default(),
         })
@@ -95,6 +98,16 @@ impl World {
     /// Notes that an HCA has to be switched off, or was.
     pub(crate) fn note_use(&self, host: Host, beyond: bool) {
         note(&self.beyond_use, host, beyond);
+    }
+
+    /// Notes that a user has changed addresses on a host.
+    pub(crate) fn note_address(&self, host: Host) {
+        note(&self.addressed, host, true);
+    }
+
+    /// Returns true if a user has changed addresses on a host.
+    pub(crate) fn has_changed_addresses(&self, host: Host) -> bool {
+        lock(&self.addressed).contains(&host)
     }
 
     /// The subnet managers that run, by host.

@@ -26,7 +26,9 @@ ipoib_rs: IP over InfiniBand for Linux, in Rust. Everything below runs as root.
   make fuzz      give the fuzz targets of tests/fuzz inputs that reach more and more of their code
                  (FOR=10m: for that time; T=name: one of them; INPUT=file: that input again)
   make sim       play histories in simulated time: hosts on a fabric full of faults, drawn from seeds
-                 (SEEDS=0..100: these; FOR=10m: for that time; SEED=7: one, with a trace; INPUT=file: a plan)
+                 (SEEDS=0..100: these; FOR=10m: for that time; SEED=7: one, with a trace; INPUT=file: a plan;
+                 COVER=1: and the lines of the driver that they reach; MUTANT=name: with a fault in the driver;
+                 KERNEL=sim-debug: with KASAN)
   make configs   compile the modules, out of tree and in a kernel tree, with HZ=300, for arm64 and with KCSAN,
                  and run the KUnit suites with the kernel's own tool
                  (T=name: one of them: hz300, arm64, kcsan, kunit)

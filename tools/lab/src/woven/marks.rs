@@ -51,6 +51,14 @@ pub(crate) fn lines(source: &str, marks: &[&Range<usize>]) -> BTreeMap<usize, Ve
     lines
 }
 
+/// Returns true if a macro makes a build fail that has code for it.
+fn refuses(of: &syn::Macro) -> bool {
+    of.path
+        .segments
+        .last()
+        .is_some_and(|name| name.ident == "build_error")
+}
+
 struct Finder {
     found: Vec<Change>,
 }
@@ -106,7 +114,13 @@ impl<'ast> Visit<'ast> for Finder {
     }
 
     fn visit_stmt(&mut self, statement: &'ast syn::Stmt) {
-        if !matches!(statement, syn::Stmt::Item(_)) {
+        let is_never_code = match statement {
+            syn::Stmt::Item(_) => true,
+            syn::Stmt::Macro(statement) => refuses(&statement.mac),
+            syn::Stmt::Expr(syn::Expr::Macro(expression), _) => refuses(&expression.mac),
+            _ => false,
+        };
+        if !is_never_code {
             let around = [format!("let _ = {MADE}; "), String::new()];
             self.add(statement.span().byte_range(), around);
         }
@@ -160,6 +174,7 @@ mod tests {
         }\n\
         }\n\
         const fn k() -> u8 { 1 }\n\
+        fn l() { build_error!(L) }\n\
         #[cfg(CONFIG_KUNIT)]\n\
         fn t() { u(); }\n";
 
