@@ -94,8 +94,8 @@ pub struct Binding<'a> {
 ///
 /// # Invariants
 ///
-/// * `inner.napi` is registered with `dev` until this is dropped.
-/// * `runs` says whether NAPI is enabled, which only the owner of this changes.
+/// * `inner.napi` is registered with `dev` and enabled until this is dropped, but for moments.
+/// * `runs` says whether polls have a state, which only the owner of this changes.
 ///
 /// # Context
 ///
@@ -111,11 +111,12 @@ pub struct Napi<P: Poll> {
 ///
 /// # Invariants
 ///
-/// * `napi` was registered with a device. It is disabled unless [`Napi::runs`], and cannot be scheduled then.
-/// * `timer` is set up; it is started by the poll only, and so stopped for good with NAPI.
-/// * `state` and `source` are the poll's while NAPI is enabled, and the [`Napi`]'s owner's otherwise; `source`
-///   is only shared by polls. Both are None once the [`Napi`] was dropped.
-/// * `enabled` says whether NAPI is enabled: while it is locked and true, polls run when they are
+/// * `napi` was registered with a device. It is enabled while that lasts, also without a state: as long as the kernel lists
+///   one that is disabled, a write of 0 to the device's `threaded` in sysfs never returns. It cannot be scheduled afterwards.
+/// * `timer` is set up; it is started by polls that have a state only, and so stopped for good with them.
+/// * `state` and `source` are the poll's while `has_state`, and the [`Napi`]'s owner's otherwise, who has waited for the polls
+///   that found it true. `source` is only shared by polls. Both are None once the [`Napi`] was dropped.
+/// * `enabled` says whether polls have a state: while it is locked and true, they run when they are
 ///   scheduled.
 /// * `asked` is null, or points to a question that whoever holds `enabled` waits to be answered.
 ///   The poll makes it null when it has done so, and touches it no more.
@@ -127,6 +128,7 @@ struct Inner<P: Poll> {
     timer: Opaque<bindings::hrtimer>,
     state: UnsafeCell<Option<P>>,
     source: UnsafeCell<Option<P::Source>>,
+    has_state: Atomic<bool>,
     #[pin]
     enabled: Mutex<bool>,
     asked: Atomic<*mut Asked<'static, P>>,
@@ -149,7 +151,7 @@ unsafe impl<P: Poll> Send for Inner<P> {}
 unsafe impl<P: Poll> Sync for Inner<P> {}
 
 impl<P: Poll> Napi<P> {
-    /// Registers a NAPI instance with `dev`, disabled.
+    /// Registers a NAPI instance with `dev`, whose polls do nothing yet.
     ///
     /// # Errors
     ///
@@ -182,13 +184,16 @@ impl<P: Poll> Napi<P> {
                 }),
                 state: UnsafeCell::new(None),
                 source: UnsafeCell::new(None),
+                has_state: Atomic::new(false),
                 enabled <- new_mutex!(false),
                 asked: Atomic::new(core::ptr::null_mut()),
                 _pin: PhantomPinned,
             }),
             GFP_KERNEL,
         )?;
-        // INVARIANT: It was just registered, and those are disabled at first.
+        // SAFETY: It was just registered, and those are disabled at first.
+        unsafe { bindings::napi_enable(inner.napi.get()) };
+        // INVARIANT: It was just registered and enabled, and has no state.
         Ok(Self {
             inner,
             runs: false,
@@ -230,16 +235,15 @@ impl<P: Poll> Napi<P> {
         if self.runs {
             return Err(EBUSY);
         }
-        // SAFETY: NAPI is disabled, so that state and source are its owner's, which `&mut self` makes us.
+        // SAFETY: Polls have no state, so that state and source are the owner's, which `&mut self` makes us.
         unsafe {
             *self.inner.source.get() = Some(source);
             let state = (*self.inner.state.get()).insert(state);
             self.bind_pools(state, true);
         }
         self.reset_limit();
-        // SAFETY: The instance is registered and disabled by the type invariants.
-        unsafe { bindings::napi_enable(self.inner.napi.get()) };
-        // INVARIANT: It was just enabled.
+        // INVARIANT: The state is the poll's from here on.
+        self.inner.has_state.store(true, Release);
         self.runs = true;
         *self.inner.enabled.lock() = true;
         Ok(())
@@ -277,6 +281,7 @@ impl<P: Poll> Napi<P> {
         }
         // Questions are answered before.
         *self.inner.enabled.lock() = false;
+        self.inner.has_state.store(false, Relaxed);
         // SAFETY: The instance is enabled by the type invariant. A poll that has completed may still
         // be arming its source; polls are RCU readers.
         unsafe {
@@ -284,10 +289,10 @@ impl<P: Poll> Napi<P> {
             bindings::hrtimer_cancel(self.inner.timer.get());
             bindings::synchronize_net();
         }
-        // INVARIANT: It was just disabled.
+        // INVARIANT: No poll that has seen the state runs any more.
         self.runs = false;
         self.reset_limit();
-        // SAFETY: The poll does not run and will not. The source goes too: it may hold what holds
+        // SAFETY: It is ours from here on. The source goes too: it may hold what holds
         // a handle to this very instance.
         let slot = unsafe {
             *self.inner.source.get() = None;
@@ -296,6 +301,8 @@ impl<P: Poll> Napi<P> {
         if let Some(state) = slot {
             self.bind_pools(state, false);
         }
+        // SAFETY: It was disabled above.
+        unsafe { bindings::napi_enable(self.inner.napi.get()) };
         Some(slot)
     }
 
@@ -328,9 +335,12 @@ impl<P: Poll> Napi<P> {
 impl<P: Poll> Drop for Napi<P> {
     fn drop(&mut self) {
         self.finish(|_| ());
-        // SAFETY: Registered by the type invariant, and disabled: `napi_schedule_prep` refuses it from now on
-        // for those who still have a handle. This waits for those who found it on the device's list.
-        unsafe { bindings::ipoib_rs_napi_del(self.inner.napi.get()) };
+        // SAFETY: Registered and enabled by the type invariant. `napi_schedule_prep` refuses it from now on
+        // to those who still have a handle. This waits for those who found it on the device's list.
+        unsafe {
+            bindings::napi_disable(self.inner.napi.get());
+            bindings::ipoib_rs_napi_del(self.inner.napi.get());
+        }
     }
 }
 
@@ -357,7 +367,7 @@ impl<P: Poll> Handle<P> {
         Waker(self.inner.clone())
     }
 
-    /// Schedules the poll; without effect while NAPI is disabled.
+    /// Schedules the poll; without effect while it has no state.
     ///
     /// # Context
     ///
@@ -374,7 +384,7 @@ impl<P: Poll> Handle<P> {
     ///
     /// # Errors
     ///
-    /// `ENETDOWN` while NAPI is disabled; `f` is dropped then.
+    /// `ENETDOWN` while the poll has no state; `f` is dropped then.
     ///
     /// # Context
     ///
@@ -542,10 +552,14 @@ unsafe extern "C" fn poll<P: Poll>(
         timer: &inner.timer,
         rests: Cell::new(false),
     };
+    if !inner.has_state.load(Acquire) {
+        // SAFETY: The poll runs now.
+        unsafe { bindings::napi_complete_done(napi, 0) };
+        return 0;
+    }
     let done = {
-        // SAFETY: NAPI runs one poll of an instance at a time and only while it is enabled, when
-        // the state belongs to the poll. The reference ends before polling does, since then the
-        // next poll may begin on another CPU.
+        // SAFETY: NAPI runs one poll of an instance at a time, and the state belongs to it by the type invariant. The
+        // reference ends before polling does, since then the next poll may begin on another CPU.
         let Some(state) = (unsafe { &mut *inner.state.get() }) else {
             return 0;
         };
