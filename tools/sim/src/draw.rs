@@ -21,7 +21,7 @@ const LAST: u32 = LENGTH - 1;
 const HANDS: u8 = 3;
 
 /// Rules by which HCAs fail, as ib_hwsim's `faults` takes them.
-const RULES: [&str; 26] = [
+const RULES: [&str; 27] = [
     "create_ah ENOMEM at 1",
     "create_ah ENOMEM from 2",
     "create_qp ENOMEM at 1",
@@ -38,6 +38,7 @@ const RULES: [&str; 26] = [
     "attach_mcast EINVAL from 1",
     "post_send ENOMEM at 3",
     "post_send EIO from 5",
+    "post_send EINVAL at 2",
     "post_recv ENOMEM at 2",
     "post_srq_recv ENOMEM at 2",
     "alloc_pd ENOMEM at 1",
@@ -170,7 +171,7 @@ impl Source {
             self.pick(&[2, 2, 2, 3, 3, 4, 5])
         };
         let has_theirs = !roce && self.once_in(3);
-        let hosts = (0..hosts)
+        let hosts: Vec<HostSetting> = (0..hosts)
             .map(|n| HostSetting {
                 driver: if n > 0 && has_theirs && self.once_in(2) {
                     Driver::Theirs
@@ -188,6 +189,8 @@ impl Source {
             trunks: if roce { 0 } else { self.pick(&[0, 0, 2, 3]) },
             offloads: self.once_in(2),
             shared_queues: !self.once_in(6),
+            // The kernel's own driver does without none of it.
+            poor: self.once_in(6) && hosts.iter().all(|host| host.driver == Driver::Ours),
             rate: self.pick(&[100, 1000, 10_000]),
             delay: self.pick(&[2, 20, 200]),
             hosts,
@@ -416,7 +419,11 @@ impl Source {
             return vec![(0, Act::Burst(host, self.between(1, 2_000_000)))];
         }
         let to = self.once_in(2).then(|| self.other(setting, host));
-        let frames = self.between(1, 200);
+        let frames = if self.once_in(4) {
+            self.between(200, 3000)
+        } else {
+            self.between(1, 200)
+        };
         let act = if self.once_in(2) {
             Act::Noise(host, interface, to, frames)
         } else {

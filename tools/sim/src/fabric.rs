@@ -27,6 +27,15 @@ const CAPTURE: &str = "8388608";
 const ATTEMPTS: u32 = 10;
 const ATTEMPT: Duration = Duration::from_millis(100);
 
+/// Limits of poor HCAs.
+const POOR: [(&str, &str); 5] = [
+    ("max_qp", "6"),
+    ("max_send_sge", "4"),
+    ("max_recv_sge", "4"),
+    ("max_ah", "48"),
+    ("comp_vectors", "2"),
+];
+
 /// The switches, by the cables that lead to them.
 const SWITCHES: [&str; 2] = ["s1", "s2"];
 
@@ -195,6 +204,11 @@ fn lay(world: &World) -> Result<()> {
         if setting.offloads {
             set(&format!("{hca}/checksum"), "1")?;
             set(&format!("{hca}/lso"), "65536")?;
+        }
+        if setting.poor {
+            for (limit, value) in POOR {
+                set(&format!("{hca}/{limit}"), value)?;
+            }
         }
         if !setting.shared_queues {
             set(&format!("{hca}/max_srq"), "0")?;

@@ -33,6 +33,8 @@ pub struct Setting {
     pub offloads: bool,
     /// HCAs have shared receive queues.
     pub shared_queues: bool,
+    /// HCAs have few queue pairs, short lists of memory, and two completion vectors.
+    pub poor: bool,
     /// Mbit/s of each cable.
     pub rate: u32,
     /// Microseconds that a packet is under way on a cable.

@@ -39,7 +39,7 @@ const HOT: [&str; 19] = [
 ];
 
 /// Parts of paths that belong to tests only.
-const FOR_TESTS: [&str; 3] = ["tests", "fake", "live"];
+const FOR_TESTS: [&str; 6] = ["tests", "fake", "live", "dummy", "faults", "mapper"];
 
 /// Beginnings of the paths of what marks are put in: all that is Rust in the module, but bindings.
 const MARKED: [&str; 6] = [
