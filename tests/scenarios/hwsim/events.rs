@@ -86,7 +86,7 @@ pub(super) fn flood_on_each_cpu(a: &Host, b: &Host, least: u64) -> Result<()> {
 scenario! {
     /// Events come on the CPU of the completion vector, wherever the sender runs: `ib_ipoib` has what it receives on
     /// the first one, and what it has sent on the second.
-    #[on(lockdep)]
+    #[on(lockdep, parallel)]
     fn vectors_have_cpus(bed) {
         let bed = bed.one_machine().cpus(2).append(EXCLUSIVE).up()?;
         let manager = pair_up(&bed, &[("comp_vectors", "2")])?;

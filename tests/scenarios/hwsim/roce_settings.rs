@@ -57,7 +57,7 @@ scenario! {
 scenario! {
     /// Receives of an interface are polled on the CPU of one completion vector, and what it has sent on that of
     /// another, wherever the sender runs.
-    #[on(lockdep)]
+    #[on(lockdep, parallel)]
     fn both_vectors_are_used(bed) {
         let bed = bed.one_machine().cpus(2).up()?;
         up(&bed, "", |bed| bed.hosts.iter().try_for_each(|host| write(host, "comp_vectors", "2")))?;
@@ -72,7 +72,7 @@ scenario! {
 scenario! {
     /// Interfaces of an HCA take turns with its completion vectors: with three, the second one receives by the third, and
     /// has what it has sent reported by the first, both of which are the first CPU's.
-    #[on(lockdep)]
+    #[on(lockdep, parallel)]
     fn interfaces_take_turns_with_vectors(bed) {
         let bed = bed.one_machine().cpus(2).up()?;
         up(&bed, "", |bed| bed.hosts.iter().try_for_each(|host| write(host, "comp_vectors", "3")))?;

@@ -4,7 +4,6 @@
 
 use crate::agent::{Agent, REPLY_GRACE};
 use crate::console::Console;
-use crate::processor::Processor;
 use crate::task::{Task, counts};
 use crate::{qemu, uml};
 use anyhow::{Context, Result, bail, ensure};
@@ -282,8 +281,6 @@ pub struct Machine {
     console: Console,
     /// Background commands that nobody has seen the end of.
     tasks: Mutex<BTreeMap<u64, String>>,
-    /// The processor that it runs on, if it is bound to one.
-    _processor: Option<Processor>,
 }
 
 impl Machine {
@@ -304,19 +301,12 @@ impl Machine {
         };
         let (console_out, console_in) =
             nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).context("pipe")?;
-        command
+        let process = command
             .stdout(Stdio::from(console_in.try_clone()?))
             .stderr(Stdio::from(console_in))
-            .process_group(0);
-        let processor = match (spec.lane, spec.cpus) {
-            (Lane::Uml, 1) => Some(Processor::take()?),
-            _ => None,
-        };
-        let process = match &processor {
-            Some(processor) => processor.run(|| command.spawn())?,
-            None => command.spawn(),
-        };
-        let process = process.with_context(|| format!("start {:?}", command.get_program()))?;
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("start {:?}", command.get_program()))?;
         // Its copy of the pipe's writing end would keep the console open for ever.
         drop(command);
         let console = Console::follow(File::from(console_out), &spec.log)?;
@@ -329,7 +319,6 @@ impl Machine {
             agent,
             console,
             tasks: Mutex::default(),
-            _processor: processor,
         }))
     }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Processors for guests of User Mode Linux that have one CPU. A guest's kernel and its programs are processes that wait for
-//! each other at each system call, which takes half as long if none has to wake another processor.
+//! Processors for guests that play histories. Such a guest always has something to do, on one CPU. Its kernel and its
+//! programs are processes that wait for each other at each system call, which takes half as long if none has to wake another
+//! processor.
 
 use anyhow::{Context, Result};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};

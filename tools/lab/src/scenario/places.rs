@@ -159,6 +159,11 @@ pub mod words {
         places.qemu_stock = Never;
     }
 
+    /// Needs two CPUs, which the base kernel of the uml lane does not have.
+    pub fn parallel(places: &mut Places) {
+        places.uml_base = Never;
+    }
+
     /// `make test` runs it on the base kernel, too: a sample of what users run.
     pub fn both(places: &mut Places) {
         places.uml_base = Always;
