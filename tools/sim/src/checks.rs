@@ -9,7 +9,7 @@ use crate::program::{inside, run};
 use crate::world::World;
 use anyhow::{Context, Result, ensure};
 use sim::draw::VARIABLES;
-use sim::plan::{Driver, Fault, Host, Interface};
+use sim::plan::{Driver, Fault, Host, HostSetting, Interface, Mode};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 
 /// After so long without a fault, each host reaches each other one.
 pub(crate) const HEALED: Duration = Duration::from_secs(10);
+
+/// After so long in connected mode, hosts have connections: no peer that has failed is avoided for longer.
+const CONNECTED: Duration = Duration::from_secs(70);
 
 /// Frames that are under way have so long to arrive.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -218,8 +221,63 @@ pub(crate) fn theirs_has_failed(world: &World) -> bool {
         })
 }
 
+/// Fails if all hosts are in connected mode, and one with this checkout's driver has no connection. Traffic goes on.
+pub(crate) fn connected(world: &World) -> Result<()> {
+    let mut all = world.setting.hosts.iter();
+    // Poor HCAs need not have room for one.
+    if world.setting.poor || !all.all(|host| host.mode == Mode::Connected) {
+        return Ok(());
+    }
+    for (host, _) in ours(world) {
+        let deadline = Instant::now() + CONNECTED;
+        let current = || -> Result<bool> {
+            let text = inside(host, || run(&["ethtool", "-S", "ib0"], ""))?;
+            let mut lines = text.lines();
+            let count = lines.find_map(|line| line.trim().strip_prefix("rc_current: "));
+            Ok(count.is_some_and(|count| count != "0"))
+        };
+        while !current()? {
+            ensure!(Instant::now() < deadline, "host {host} has no connection");
+            sleep(Duration::from_millis(500));
+        }
+    }
+    Ok(())
+}
+
+/// The hosts with this checkout's driver.
+fn ours(world: &World) -> impl Iterator<Item = (Host, &HostSetting)> {
+    let hosts = world.hosts();
+    hosts.filter(|(_, host)| host.driver == Driver::Ours)
+}
+
+/// Fails if devices still have connections once all interfaces are down.
+fn left(world: &World) -> Result<()> {
+    for (host, setting) in ours(world) {
+        if setting.child {
+            ip(host, "link set ib0.8001 down\n")?;
+        }
+        ip(host, "link set ib0 down\n")?;
+    }
+    let deadline = Instant::now() + SETTLED;
+    for entry in fs::read_dir(format!("{DEBUG}/ipoib_rs"))? {
+        let path = entry?.path().join("device");
+        loop {
+            let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+            // The device, its connections, those that are ending, and its limits.
+            let words: Vec<&str> = text.split_whitespace().rev().take(4).collect();
+            if let [_, _, "0", "0"] = words[..] {
+                break;
+            }
+            ensure!(Instant::now() < deadline, "{}: {text}", path.display());
+            sleep(Duration::from_millis(100));
+        }
+    }
+    Ok(())
+}
+
 /// Takes away interfaces, subnet managers, fabric and modules, and looks for memory that is left.
 pub(crate) fn tear_down(world: &World) -> Result<()> {
+    left(world)?;
     for (host, setting) in world.hosts() {
         if setting.child {
             ip(host, "link del ib0.8001\n")?;

@@ -415,8 +415,13 @@ impl Source {
     /// Traffic beside that which goes on all the time.
     fn traffic_acts(&mut self, setting: &Setting) -> Vec<(u32, Act)> {
         let (host, interface) = (self.host(setting), self.interface());
-        if self.once_in(2) {
-            return vec![(0, Act::Burst(host, self.between(1, 2_000_000)))];
+        match self.between(0, 5) {
+            0..=1 => return vec![(0, Act::Burst(host, self.between(1, 2_000_000)))],
+            2..=3 => {
+                let to = self.other(setting, host);
+                return vec![(0, Act::Flood(host, to, self.between(100, 4000)))];
+            }
+            _ => {}
         }
         let to = self.once_in(2).then(|| self.other(setting, host));
         let frames = if self.once_in(4) {
@@ -469,7 +474,8 @@ mod tests {
             | Act::Guids(a, _)
             | Act::Ask(a, ..)
             | Act::Forget(a) => vec![a],
-            Act::Move(a, _, Some(b))
+            Act::Flood(a, b, _)
+            | Act::Move(a, _, Some(b))
             | Act::Noise(a, _, Some(b), _)
             | Act::Frames(a, _, Some(b), _) => {
                 vec![a, b]

@@ -147,6 +147,7 @@ impl Hand {
             Act::Frames(host, interface, to, frames) => {
                 traffic::frames(world, *host, *interface, *to, *frames)
             }
+            Act::Flood(host, to, datagrams) => traffic::flood(*host, *to, *datagrams),
             Act::Ask(host, interface, text) => ask(world, *host, *interface, text),
             Act::Guids(host, some) => set_guids(world, *host, *some),
             Act::Burst(from, bytes) => {

@@ -109,6 +109,7 @@ fn play(world: &Arc<World>, plan: &Plan) -> Result<()> {
     traffic
         .all_reached(checks::HEALED)
         .context("after the last fault")?;
+    checks::connected(world).context("after the last fault")?;
     traffic.stop()?;
     checks::checksums(world)?;
     let at = Path::new(DIRECTORY);

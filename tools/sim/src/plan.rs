@@ -167,6 +167,8 @@ pub enum Act {
     Noise(Host, Interface, Option<Host>, u32),
     /// Hands so many frames of any type, with random bytes, to a host's interface: for another host, or for all.
     Frames(Host, Interface, Option<Host>, u32),
+    /// Sends so many small datagrams from a host to another one, as fast as sockets take them.
+    Flood(Host, Host, u32),
     /// Gives a host's port a second GUID, as a subnet manager would, or takes it away.
     Guids(Host, bool),
     /// Runs a command line of a user, with the interface as `$i` and the host as `$h`.

@@ -182,6 +182,26 @@ pub(crate) fn noise(
     })
 }
 
+/// Sends small datagrams to a host, which nobody receives, by as many sockets as it takes to fill a ring.
+pub(crate) fn flood(host: Host, to: Host, datagrams: u32) -> Result<()> {
+    const SOCKETS: usize = 8;
+    const DISCARD: u16 = 9;
+    let to = SockAddr::from(SocketAddr::from((ip4(to, Interface::Parent), DISCARD)));
+    inside(host, || {
+        let sockets = (0..SOCKETS).map(|_| {
+            let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        });
+        let sockets = sockets.collect::<Result<Vec<_>>>()?;
+        for socket in sockets.iter().cycle().take(datagrams as usize) {
+            // A queue that is full, no route, or the answer to one before.
+            let _ = socket.send_to(&[0; 64], &to);
+        }
+        Ok(())
+    })
+}
+
 /// Hands frames of random type, length and content to an interface, as a program with CAP_NET_RAW can: for a host, or for all.
 pub(crate) fn frames(
     world: &World,
