@@ -155,6 +155,7 @@ mod tests {
             layout.ipoibctl(),
             layout.iproute().join("link.so"),
             layout.checkout.join("tools/lab/x.config"),
+            layout.checkout.join("tests/histories/p.plan"),
             layout.checkout.join("tests/modules/m.c"),
         ];
         let modules = MODULES.iter().chain(&SAMPLES);

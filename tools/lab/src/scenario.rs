@@ -43,7 +43,7 @@ struct Test {
     body: Body,
 }
 
-/// What a test does.
+/// The body of a test.
 enum Body {
     Scenario(fn(Builder) -> Result<()>),
     /// Plays a plan in simulated time.
