@@ -33,11 +33,11 @@ pub trait Poll: Send + 'static {
     type Source: Source;
 
     /// Passes `binding` on to the page pools that the poll allocates from. One that is taken away from the poll is not
-    /// dropped, nor used elsewhere, before NAPI is disabled: the kernel warns of that.
+    /// dropped, nor used elsewhere, before the poll has lost its state: the kernel warns of that.
     ///
     /// # Context
     ///
-    /// Process context, while NAPI is disabled; may sleep.
+    /// Process context, while no poll has the state; may sleep.
     fn bind_pools(&mut self, _binding: &Binding<'_>) {}
 
     /// Does up to `budget` units of work, which is 1 at least.
@@ -83,7 +83,7 @@ pub(crate) struct Polled {
     pub(crate) closed: bool,
 }
 
-/// A NAPI instance that is about to be enabled or was just disabled, for the page pools that its poll
+/// A NAPI instance whose poll is about to get a state or has just lost it, for the page pools that its poll
 /// allocates from. Their pages return to them without a lock meanwhile.
 pub struct Binding<'a> {
     pub(crate) instance: &'a Arc<dyn Instance>,
@@ -94,7 +94,7 @@ pub struct Binding<'a> {
 ///
 /// # Invariants
 ///
-/// * `inner.napi` is registered with `dev` and enabled until this is dropped, but for moments.
+/// * `inner.napi` is registered with `dev` and enabled until this is dropped, but for moments in which `dev` is locked.
 /// * `runs` says whether polls have a state, which only the owner of this changes.
 ///
 /// # Context
@@ -111,8 +111,9 @@ pub struct Napi<P: Poll> {
 ///
 /// # Invariants
 ///
-/// * `napi` was registered with a device. It is enabled while that lasts, also without a state: as long as the kernel lists
-///   one that is disabled, a write of 0 to the device's `threaded` in sysfs never returns. It cannot be scheduled afterwards.
+/// * `napi` was registered with a device. It is enabled while that lasts, also without a state: `napi_stop_kthread()`, a
+///   write of 0 to `threaded` in sysfs, waits with the device locked until a listed instance is enabled. It cannot be
+///   scheduled afterwards.
 /// * `timer` is set up; it is started by polls that have a state only, and so stopped for good with them.
 /// * `state` and `source` are the poll's while `has_state`, and the [`Napi`]'s owner's otherwise, who has waited for the polls
 ///   that found it true. `source` is only shared by polls. Both are None once the [`Napi`] was dropped.
@@ -283,9 +284,10 @@ impl<P: Poll> Napi<P> {
         *self.inner.enabled.lock() = false;
         self.inner.has_state.store(false, Relaxed);
         // SAFETY: The instance is enabled by the type invariant. A poll that has completed may still
-        // be arming its source; polls are RCU readers.
+        // be arming its source; polls are RCU readers. The device is unlocked below.
         unsafe {
-            bindings::napi_disable(self.inner.napi.get());
+            bindings::ipoib_rs_netdev_lock(self.dev.as_raw());
+            bindings::napi_disable_locked(self.inner.napi.get());
             bindings::hrtimer_cancel(self.inner.timer.get());
             bindings::synchronize_net();
         }
@@ -301,12 +303,15 @@ impl<P: Poll> Napi<P> {
         if let Some(state) = slot {
             self.bind_pools(state, false);
         }
-        // SAFETY: It was disabled above.
-        unsafe { bindings::napi_enable(self.inner.napi.get()) };
+        // SAFETY: It was disabled and the device locked above.
+        unsafe {
+            bindings::napi_enable_locked(self.inner.napi.get());
+            bindings::ipoib_rs_netdev_unlock(self.dev.as_raw());
+        }
         Some(slot)
     }
 
-    /// Has the byte limit of the queue that the instance polls, if any, forget what was sent. The instance is disabled.
+    /// Has the byte limit of the queue that the instance polls, if any, forget what was sent. No poll has a state.
     fn reset_limit(&self) {
         // SAFETY: The device is allocated, and the instance alone completes what the limit knows.
         unsafe { bindings::ipoib_rs_tx_reset(self.dev.as_raw(), self.inner.napi.get()) };
@@ -322,7 +327,7 @@ impl<P: Poll> Napi<P> {
         self.inner.clone()
     }
 
-    /// Binds the pools of a state to this instance, which is disabled, or unbinds them.
+    /// Binds the pools of a state, which no poll has, to this instance, or unbinds them.
     fn bind_pools(&self, state: &mut P, enables: bool) {
         let instance = self.instance();
         state.bind_pools(&Binding {
@@ -552,15 +557,14 @@ unsafe extern "C" fn poll<P: Poll>(
         timer: &inner.timer,
         rests: Cell::new(false),
     };
-    if !inner.has_state.load(Acquire) {
-        // SAFETY: The poll runs now.
-        unsafe { bindings::napi_complete_done(napi, 0) };
-        return 0;
-    }
     let done = {
+        let has_state = inner.has_state.load(Acquire);
         // SAFETY: NAPI runs one poll of an instance at a time, and the state belongs to it by the type invariant. The
         // reference ends before polling does, since then the next poll may begin on another CPU.
-        let Some(state) = (unsafe { &mut *inner.state.get() }) else {
+        let state = has_state.then(|| unsafe { &mut *inner.state.get() });
+        let Some(state) = state.and_then(Option::as_mut) else {
+            // SAFETY: The poll runs now.
+            unsafe { bindings::napi_complete_done(napi, 0) };
             return 0;
         };
         if !inner.asked.get().is_null() {
@@ -572,7 +576,7 @@ unsafe extern "C" fn poll<P: Poll>(
     // scheduling it, which is always allowed.
     let complete = || unsafe { bindings::napi_complete_done(napi, done as kernel::ffi::c_int) };
     if done < budget && complete() && !context.rests.get() {
-        // SAFETY: Written only when the instance was disabled and this poll, an RCU reader, has
+        // SAFETY: Written only while polls have no state and this poll, an RCU reader, has
         // ended: see `Napi::stop`.
         let source = unsafe { &*inner.source.get() };
         // A closure, which is inlined; the bare function is not.
@@ -596,4 +600,50 @@ unsafe extern "C" fn wake<P: Poll>(timer: *mut bindings::hrtimer) -> bindings::h
         schedule(inner.napi.get());
     }
     bindings::hrtimer_restart_HRTIMER_NORESTART
+}
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kunit_tests(rust_netdev_napi)]
+mod tests {
+    use super::*;
+    use crate::dummy::{Registered, Seen};
+
+    /// A poll that is asked for its number.
+    struct Numbered(u32);
+
+    struct Silent;
+
+    impl Source for Silent {
+        fn arm(&self) -> bool {
+            false
+        }
+    }
+
+    impl Poll for Numbered {
+        const TX: bool = false;
+        type Source = Silent;
+
+        fn poll(&mut self, _context: &Context<'_>, _budget: usize) -> usize {
+            0
+        }
+    }
+
+    /// Polls without a state end, and those after them have the state that the instance was given.
+    #[test]
+    fn polls_without_a_state_end() -> Result {
+        let registered = Registered::new(&Seen::new()?, |_| Ok(()))?;
+        let mut napi = Napi::new(registered.device())?;
+        let handle = napi.handle();
+        for number in 0..3 {
+            handle.schedule();
+            assert_eq!(handle.ask(|_| ()), Err(ENETDOWN));
+            napi.enable(Numbered(number), Silent)?;
+            assert_eq!(handle.ask(|poll: &mut Numbered| poll.0), Ok(number));
+            assert_eq!(napi.disable().map(|poll| poll.0), Some(number));
+        }
+        handle.schedule();
+        drop(napi);
+        handle.schedule();
+        Ok(())
+    }
 }

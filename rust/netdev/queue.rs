@@ -73,7 +73,7 @@ impl<T: Driver> Device<T> {
 }
 
 impl<T: Driver> Device<T> {
-    /// Registers a NAPI instance with the device, disabled.
+    /// Registers a NAPI instance with the device. Its polls do nothing until they have a state.
     ///
     /// # Errors
     ///

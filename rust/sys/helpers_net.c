@@ -88,7 +88,7 @@ void ipoib_rs_tx_wake(struct net_device *dev)
 	netif_tx_wake_queue(txq(dev));
 }
 
-/* Has BQL forget what was sent, if @napi, which is disabled, is the one that completes it. */
+/* Has BQL forget what was sent, if @napi, whose poll has no state, is the one that completes it. */
 void ipoib_rs_tx_reset(struct net_device *dev, const struct napi_struct *napi)
 {
 	struct netdev_queue *queue = txq(dev);
@@ -401,6 +401,16 @@ void ipoib_rs_napi_add(struct net_device *dev, struct napi_struct *napi,
 void ipoib_rs_napi_del(struct napi_struct *napi)
 {
 	netif_napi_del(napi);
+}
+
+void ipoib_rs_netdev_lock(struct net_device *dev)
+{
+	netdev_lock(dev);
+}
+
+void ipoib_rs_netdev_unlock(struct net_device *dev)
+{
+	netdev_unlock(dev);
 }
 
 void ipoib_rs_timer_start(struct hrtimer *timer, u32 us)

@@ -89,6 +89,8 @@ void ipoib_rs_netdev_add_files(struct net_device *dev);
 void ipoib_rs_napi_add(struct net_device *dev, struct napi_struct *napi,
 		       int (*poll)(struct napi_struct *napi, int budget), bool tx);
 void ipoib_rs_napi_del(struct napi_struct *napi);
+void ipoib_rs_netdev_lock(struct net_device *dev);
+void ipoib_rs_netdev_unlock(struct net_device *dev);
 void ipoib_rs_timer_start(struct hrtimer *timer, u32 us);
 bool ipoib_rs_timer_is_exact(u32 us);
 

@@ -135,7 +135,7 @@ impl Verbs {
         let ud = UdTx { destinations, ring };
         self.send(dev, ud, endpoint, rc);
         self.running = Some(running);
-        // Completions from before NAPI was enabled have scheduled nothing.
+        // Polls before this may have had no state, and armed nothing.
         self.rx.handle().schedule();
         self.tx.handle().schedule();
         if let Some(rc_context) = rc_context {
