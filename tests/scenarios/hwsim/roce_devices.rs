@@ -629,7 +629,7 @@ scenario! {
 scenario! {
     /// A queue pair is changed by one at a time, whatever a change costs: connections come and go while interfaces
     /// go down and up, and a send queue that has failed is recovered. The device warns of any two.
-    #[on(lockdep, races)]
+    #[on(lockdep, races, parallel)]
     fn queue_pairs_are_changed_one_at_a_time(bed) {
         let bed = bed.one_machine().cpus(2).lifetime(Duration::from_secs(240)).up()?;
         up(&bed, "mode connected", |_| Ok(()))?;

@@ -241,6 +241,11 @@ impl Builder {
     pub fn up(self) -> Result<Bed> {
         ensure!(self.hosts >= 1, "a bed has one host at least");
         ensure!(!self.icount || self.lane == Lane::Qemu, "icount is QEMU's");
+        let is_single = (self.lane, self.kernel) == (Lane::Uml, Kernel::Base);
+        ensure!(
+            !is_single || self.cpus.is_none_or(|cpus| cpus == 1),
+            "the base kernel of the uml lane has one CPU: the scenario lacks the word parallel"
+        );
         ensure!(
             self.plugin.is_none() || self.icount,
             "plugins are the emulator's"

@@ -30,8 +30,8 @@ use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Real time after which a guest hangs. Most histories take some seconds, and seldom one a minute on a busy machine. With a
-/// fault in the driver that is looked for, many hang.
+/// Real time after which a guest is taken to hang. Most histories take some seconds, and one takes a minute now and then on a
+/// busy machine.
 const LONGEST: Duration = Duration::from_secs(120);
 
 /// The wall clock of all guests at their start, in nanoseconds: 2026-01-01.
@@ -48,6 +48,12 @@ const MEMORY: u32 = 512;
 
 /// First line of a report that is named in the next one.
 const CUT: &str = "------------[ cut here ]------------";
+
+/// Such a time if a fault is made in the driver: many make the guest hang.
+pub(crate) const IMPATIENT: Duration = Duration::from_secs(40);
+
+/// Kind of the failure of a guest that hangs.
+pub(crate) const NO_END: &str = "no end";
 
 /// Beginning of the names of tests that are histories.
 pub(crate) const HISTORIES: &str = "histories::";
@@ -110,6 +116,8 @@ pub(crate) struct Player {
     pub(crate) trace: bool,
     /// The number of the change that is made, if the module has changes.
     pub(crate) mutant: Option<usize>,
+    /// Real time after which a guest is taken to hang.
+    pub(crate) patience: Duration,
 }
 
 impl Player {
@@ -123,7 +131,13 @@ impl Player {
             kernel,
             trace: false,
             mutant: None,
+            patience: LONGEST,
         }
+    }
+
+    /// The program that guests run.
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
     }
 
     /// Plays a plan in a directory, which then has `plan`, `log`, `console`, and, if it has failed, `state`.
@@ -158,11 +172,7 @@ impl Player {
         let processor = Processor::take()?;
         let mut child = processor.run(|| self.spawn(&mut command, dir))??;
         drop(channel);
-        let longest = match self.mutant {
-            None => LONGEST,
-            Some(_) => LONGEST / 3,
-        };
-        let limit = Limit::begin(child.id(), longest);
+        let limit = Limit::begin(child.id(), self.patience);
         child.wait()?;
         let took = start.elapsed();
         let struck = limit.struck();
@@ -186,9 +196,9 @@ impl Player {
                 return None;
             }
             if struck {
-                let seconds = longest.as_secs();
+                let seconds = self.patience.as_secs();
                 let text = format!("the guest did not end within {seconds} s\n{}", tail(&log));
-                return Some(Wrong::new("no end", text));
+                return Some(Wrong::new(NO_END, text));
             }
             judge(plan, &console, &read("outcome"), &read("counters"))
         });
@@ -299,13 +309,14 @@ pub(crate) fn test(name: &str, plan: &Plan, kernel: Kernel) -> Result<()> {
     let stage = Stage::of(&layout, Lane::Uml, kernel);
     let dir = layout.build().join("logs").join(name);
     let played = Player::new(&layout, stage, kernel).play(plan, &dir)?;
-    match played.wrong {
-        Some(wrong) => bail!("{}", wrong.text),
-        None => Ok(()),
+    if let Some(wrong) = played.wrong {
+        bail!("{}", wrong.text);
     }
+    ensure!(!played.void, "ib_ipoib has failed: nothing was judged");
+    Ok(())
 }
 
-/// A console without the line that tells the number of its file, which depends on what files the lab was started with.
+/// A console without UML's complaint about its output, which names a file descriptor that differs between runs.
 fn without_files(console: &str) -> String {
     let lines = console.split_inclusive('\n');
     lines

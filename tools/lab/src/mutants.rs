@@ -7,10 +7,10 @@
 //! sources change; so are the results of the changes that were tried, so that a sweep that was interrupted goes on.
 
 use crate::cmd::scenarios::{Scenarios, Wanted};
-use crate::history::{HISTORIES, Player};
+use crate::history::{HISTORIES, IMPATIENT, NO_END, Player, Wrong};
 use crate::kernel;
 use crate::kunit;
-use crate::layout::{Layout, digest};
+use crate::layout::{Layout, digest, read};
 use crate::limit::Limit;
 use crate::machine::{Kernel, Lane};
 use crate::module;
@@ -132,12 +132,14 @@ impl<'a> Sweep<'a> {
         module::ensure(layout, &built)?;
         let scenarios = Scenarios::build(layout)?;
         let woven = woven::build(layout, &built, Places::Changes)?;
-        let results = layout.build().join("mutants").join(&woven.id);
+        let player = Player::new(layout, woven.stage(&built), built.kernel);
+        let id = digest(&[woven.id.as_bytes(), &read(player.program())?]);
+        let results = layout.build().join("mutants").join(id);
         fs::create_dir_all(&results)?;
         Ok(Sweep {
             layout,
             scenarios,
-            player: Player::new(layout, woven.stage(&built), built.kernel),
+            player,
             woven,
             results,
         })
@@ -166,6 +168,9 @@ impl<'a> Sweep<'a> {
                         "seed {seed} fails without a change: {}",
                         wrong.text
                     ));
+                    continue;
+                }
+                if played.void {
                     continue;
                 }
                 let took = u64::try_from(played.took.as_millis())?;
@@ -276,7 +281,11 @@ impl<'a> Sweep<'a> {
                         }
                     }
                     Outcome::Unnoticed(tried) => {
-                        print(&format!("not noticed by {tried} tests: {name}"));
+                        let of = match tests {
+                            Tests::Histories => "histories",
+                            Tests::Others => "tests",
+                        };
+                        print(&format!("not noticed by {tried} {of}: {name}"));
                         unnoticed.push(number);
                     }
                 }
@@ -311,14 +320,20 @@ impl<'a> Sweep<'a> {
         for &test in &tests {
             let (is_noticed, name) = match kind {
                 Tests::Histories => {
+                    let (plan, dir) = (draw(test.parse()?), worker.checkout.join("build/history"));
                     let mut player = self.player.clone();
+                    player.patience = IMPATIENT;
+                    let without = player.clone();
                     player.mutant = Some(number);
-                    let dir = worker.checkout.join("build/history");
-                    let played = player.play(&draw(test.parse()?), &dir)?;
-                    (
-                        played.wrong.is_some(),
-                        format!("the history of seed {test}"),
-                    )
+                    let play = |player: &Player| -> Result<Option<Wrong>> {
+                        Ok(player.play(&plan, &dir)?.wrong)
+                    };
+                    // A hang is not the change's fault if it happens without it, too.
+                    let is_noticed = match play(&player)? {
+                        Some(wrong) if wrong.kind == NO_END => play(&without)?.is_none(),
+                        wrong => wrong.is_some(),
+                    };
+                    (is_noticed, format!("the history of seed {test}"))
                 }
                 Tests::Others => {
                     let command = || self.command(test);

@@ -23,7 +23,9 @@ impl Processor {
         let allowed = sched_getaffinity(this())?;
         let mut guests = GUESTS.lock().unwrap_or_else(PoisonError::into_inner);
         let all = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false));
-        let fewest = all.min_by_key(|cpu| guests.get(cpu).copied().unwrap_or(0));
+        // Programs that run at the same time should not all begin with the first one.
+        let turn = |cpu: usize| (cpu + std::process::id() as usize) % CpuSet::count();
+        let fewest = all.min_by_key(|cpu| (guests.get(cpu).copied().unwrap_or(0), turn(*cpu)));
         let cpu = fewest.context("no processor")?;
         *guests.entry(cpu).or_default() += 1;
         Ok(Processor(cpu))

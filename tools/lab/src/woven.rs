@@ -20,6 +20,14 @@ use std::ops::Range;
 /// Stands for the condition that a change is made.
 const MADE: &str = "\0";
 
+/// Line and column of a byte of a source, as "12:5".
+fn position(source: &str, at: usize) -> String {
+    let before = &source[..at];
+    let line = before.matches('\n').count() + 1;
+    let column = at - before.rfind('\n').map_or(0, |at| at + 1) + 1;
+    format!("{line}:{column}")
+}
+
 /// A piece of a source that is replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Edit {

@@ -3,7 +3,7 @@
 //! Command lines of users that plans have. They run in a host's namespace, where `i` is the interface and `h` the host.
 
 /// Questions, and requests that change nothing for long or are refused.
-pub(crate) const QUESTIONS: [&str; 33] = [
+pub(crate) const QUESTIONS: [&str; 32] = [
     "ethtool -S $i",
     "ethtool -i $i",
     "ethtool $i",
@@ -15,7 +15,6 @@ pub(crate) const QUESTIONS: [&str; 33] = [
     "ip -d -s link show $i",
     "ip maddr show dev $i",
     "ip -s neigh show dev $i",
-    "cat /run/debug/ipoib_rs/*/*",
     "cat /run/debug/ipoib_rs/*/*",
     "grep -r . /sys/class/net/$i/ -s -m 1 --exclude-dir=device --exclude-dir=power",
     "grep -r . /proc/sys/net/ipoib",
@@ -119,7 +118,7 @@ pub(crate) const GUID: (&str, &str) = (
      ip link set $i address ${a%:??:??:??:??:??:??:??:??}:02:00:5e:ff:fe:00:53:0$h
      ip link set $i up",
     "a=$(cat /sys/class/net/$i/address)
-     g=$(cut -d: -f 5- /sys/class/infiniband/hca$h/ports/1/gids/0 | sed 's/\\(..\\)\\(..\\)/\\1:\\2/g')
+     g=$(cut -d: -f 5- /sys/class/infiniband/hca$h/ports/1/gids/0 | sed 's/[0-9a-f][0-9a-f]/&:/g; s/::/:/g; s/:$//')
      ip link set $i down
      ip link set $i address ${a%:??:??:??:??:??:??:??:??}:$g
      ip link set $i up",

@@ -189,7 +189,7 @@ impl Source {
             trunks: if roce { 0 } else { self.pick(&[0, 0, 2, 3]) },
             offloads: self.once_in(2),
             shared_queues: !self.once_in(6),
-            // The kernel's own driver does without none of it.
+            // The kernel's own driver needs more.
             poor: self.once_in(6) && hosts.iter().all(|host| host.driver == Driver::Ours),
             rate: self.pick(&[100, 1000, 10_000]),
             delay: self.pick(&[2, 20, 200]),

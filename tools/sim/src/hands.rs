@@ -205,7 +205,7 @@ fn interface_act(world: &World, act: &Act) -> Result<()> {
 
 /// Runs a user's command line in a host's namespace. What it changes of addresses is not healed by itself.
 fn ask(world: &World, host: Host, interface: Interface, text: &str) -> Result<()> {
-    if text.contains(" address ") || text.contains(" broadcast ") {
+    if text.contains("$i address ") || text.contains("$i broadcast ") {
         world.note_address(host);
     }
     let line = format!("i={} h={host}\n{text}", name(interface));

@@ -19,6 +19,7 @@ use sim::plan::{Host, Interface};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -220,8 +221,9 @@ pub(crate) fn frames(
         let address = all.find_map(|address| address.address?.as_link_addr().copied());
         bind(socket.as_raw_fd(), &address.context("no such interface")?)?;
         socket.set_nonblocking(true)?;
+        let act = FRAME_ACTS.fetch_add(1, Ordering::Relaxed);
         for frame in 0..frames {
-            let number = (1 << 48) | (u64::from(host) << 32) | u64::from(frame);
+            let number = (act << 48) | (u64::from(host) << 32) | u64::from(frame);
             let pattern = Pattern::of(world.setting.seed, number);
             let mut data = pattern.bytes(4 + pattern.length(4096));
             // Most have the type of a protocol whose headers they lack.
@@ -236,6 +238,9 @@ pub(crate) fn frames(
         Ok(())
     })
 }
+
+/// How often frames were handed to an interface, from 1: each time, they are others.
+static FRAME_ACTS: AtomicU64 = AtomicU64::new(1);
 
 /// EtherTypes of frames: IPv4, IPv6, ARP, RARP, and none.
 const TYPES: [[u8; 2]; 5] = [

@@ -5,7 +5,7 @@
 use crate::cmd::build;
 use crate::cmd::fuzz::Time;
 use crate::cover::Cover;
-use crate::history::{Played, Player, Wrong};
+use crate::history::{IMPATIENT, Played, Player, Wrong};
 use crate::kernel;
 use crate::layout::Layout;
 use crate::machine::{Kernel, Lane};
@@ -96,10 +96,12 @@ pub fn run(layout: &Layout, request: &Request) -> Result<bool> {
     let mut player = Player::new(layout, stage, kernel);
     if let (Some(woven), Some(name)) = (&woven, &request.mutant) {
         player.mutant = Some(woven.named(name)?);
+        player.patience = IMPATIENT;
     }
     let all = Histories {
         player,
         kernel,
+        mutant: request.mutant.clone(),
         dir: layout.build().join("sim"),
         reached: Mutex::new(BTreeSet::new()),
     };
@@ -119,6 +121,8 @@ pub fn run(layout: &Layout, request: &Request) -> Result<bool> {
 struct Histories {
     player: Player,
     kernel: Kernel,
+    /// The name of the fault that is made in the driver, if any.
+    mutant: Option<String>,
     /// Where each has a directory.
     dir: PathBuf,
     /// The places that were reached, if the driver has some.
@@ -149,7 +153,8 @@ impl Histories {
         let dir = self.dir.join(name);
         let mut player = self.player.clone();
         player.trace = true;
-        let played = player.play(plan, &dir)?;
+        let mut played = player.play(plan, &dir)?;
+        self.note_reached(&mut played);
         print(&fs::read_to_string(dir.join("log")).unwrap_or_default());
         println!("plan, log, console and packets: {}", dir.display());
         println!(
@@ -246,7 +251,8 @@ impl Histories {
         let plan = draw(seed);
         let dir = self.dir.join(seed.to_string());
         let mut played = self.player.play(&plan, &dir)?;
-        if twice && self.player.play(&plan, &dir)?.digest != played.digest {
+        let has_passed = played.wrong.is_none();
+        if twice && has_passed && self.player.play(&plan, &dir)?.digest != played.digest {
             let text = "the history of this seed is not the same when it is played again";
             played.wrong = Some(Wrong {
                 kind: text.to_owned(),
@@ -256,10 +262,14 @@ impl Histories {
         if played.wrong.is_none() {
             fs::remove_dir_all(&dir)?;
         }
+        self.note_reached(&mut played);
+        Ok(played)
+    }
+
+    /// Takes the places that a history has reached.
+    fn note_reached(&self, played: &mut Played) {
         let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
         reached.append(&mut played.reached);
-        drop(reached);
-        Ok(played)
     }
 
     /// Finds a plan with fewer steps that fails in the same way, as far as there is time, and prints it.
@@ -312,10 +322,14 @@ impl Histories {
 
     /// The command for these histories, less what says which.
     fn make(&self) -> String {
-        match self.kernel {
+        let mut command = match self.kernel {
             Kernel::Base => "make sim".to_owned(),
             kernel => format!("make sim KERNEL={kernel}"),
+        };
+        if let Some(name) = &self.mutant {
+            command += &format!(" MUTANT='{name}'");
         }
+        command
     }
 }
 

@@ -139,7 +139,7 @@ pub mod words {
         places.qemu_stock = Never;
     }
 
-    /// Only on kernels with fault injection.
+    /// Only on kernels on which scenarios make allocations fail.
     pub fn debug(places: &mut Places) {
         places.uml_base = Never;
         (places.qemu_base, places.qemu_kcsan) = (Never, Never);
@@ -164,7 +164,7 @@ pub mod words {
         places.uml_base = Never;
     }
 
-    /// `make test` runs it on the base kernel, too: a sample of what users run.
+    /// `make test` runs it on the base kernel, too: a sample on what is nearer to what users run.
     pub fn both(places: &mut Places) {
         places.uml_base = Always;
     }

@@ -40,13 +40,14 @@ impl Woven {
             .compiled()
             .filter(|number| self.sites[*number].name().contains(text))
             .collect();
-        match found[..] {
-            [number] => Ok(number),
+        let exact = |number: &&usize| self.sites[**number].name() == text;
+        match (found.iter().find(exact), &found[..]) {
+            (Some(number), _) | (None, [number]) => Ok(*number),
             _ => bail!("{} places have {text:?} in their names", found.len()),
         }
     }
 
-    /// What is staged for the kernel that it was built for.
+    /// The staging area with this module, for the kernel that it was built for.
     pub(crate) fn stage(&self, built: &Built) -> Stage {
         Stage::of(&self.layout, built.lane, built.kernel)
     }

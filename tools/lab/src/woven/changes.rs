@@ -3,7 +3,7 @@
 //! Small faults that can be made in a source.
 
 use crate::modules::is_test;
-use crate::woven::{Change, Edit, MADE};
+use crate::woven::{Change, Edit, MADE, position};
 use anyhow::Result;
 use std::ops::Range;
 use syn::spanned::Spanned;
@@ -40,12 +40,10 @@ impl Finder<'_> {
         around: [String; 2],
         operator: Option<Edit>,
     ) {
-        let before = &self.source[..range.start];
-        let line = before.matches('\n').count() + 1;
-        let column = range.start - before.rfind('\n').map_or(0, |at| at + 1) + 1;
+        let at = position(self.source, range.start);
         let function = self.function.last().map_or("", String::as_str);
         self.found.push(Change {
-            name: format!("{line}:{column}: {what} in {function}"),
+            name: format!("{at}: {what} in {function}"),
             range,
             around,
             operator,

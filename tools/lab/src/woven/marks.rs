@@ -3,7 +3,7 @@
 //! Marks of a source: one before each statement, and before each expression that is a branch or a closure by itself.
 
 use crate::modules::is_test;
-use crate::woven::{Change, MADE};
+use crate::woven::{Change, MADE, position};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,7 +17,10 @@ use syn::visit::{self, Visit};
 /// The source is not Rust.
 pub(super) fn marks(source: &str) -> Result<Vec<Change>> {
     let file = syn::parse_file(source)?;
-    let mut finder = Finder { found: Vec::new() };
+    let mut finder = Finder {
+        source,
+        found: Vec::new(),
+    };
     finder.visit_file(&file);
     Ok(finder.found)
 }
@@ -59,14 +62,15 @@ fn refuses(of: &syn::Macro) -> bool {
         .is_some_and(|name| name.ident == "build_error")
 }
 
-struct Finder {
+struct Finder<'a> {
+    source: &'a str,
     found: Vec<Change>,
 }
 
-impl Finder {
+impl Finder<'_> {
     fn add(&mut self, range: Range<usize>, around: [String; 2]) {
         self.found.push(Change {
-            name: format!("mark {}", self.found.len()),
+            name: format!("{}: mark", position(self.source, range.start)),
             range,
             around,
             operator: None,
@@ -82,7 +86,7 @@ impl Finder {
     }
 }
 
-impl<'ast> Visit<'ast> for Finder {
+impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         if !is_test(&item.attrs) && item.ident != "tests" {
             visit::visit_item_mod(self, item);

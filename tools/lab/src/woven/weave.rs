@@ -162,11 +162,11 @@ fn files(checkout: &Path) -> Result<Vec<String>> {
     Ok(files)
 }
 
-/// Changes in a woven file: the number of each, and its bytes there.
-type Woven = Vec<(usize, Range<usize>)>;
+/// Places in a woven file: the number of each, and its bytes there.
+type Positions = Vec<(usize, Range<usize>)>;
 
 /// Weaves numbered changes into a source. Returns the text, and the place of each change in it.
-fn woven(source: &str, changes: &[(usize, &Change)]) -> (String, Woven) {
+fn woven(source: &str, changes: &[(usize, &Change)]) -> (String, Positions) {
     // At one place: what ends there, the inner first; an operator; what begins there, the outer first.
     let mut pieces = Vec::new();
     for (n, (_, change)) in changes.iter().enumerate() {
@@ -207,7 +207,7 @@ fn woven(source: &str, changes: &[(usize, &Change)]) -> (String, Woven) {
 /// The sources of the modules with changes.
 pub(crate) struct Tree {
     /// Changes of each woven file, by its path.
-    woven: BTreeMap<String, Woven>,
+    woven: BTreeMap<String, Positions>,
 }
 
 impl Tree {
@@ -300,7 +300,7 @@ fn offset(text: &str, line: usize, column: usize) -> usize {
 }
 
 /// The innermost change at a place of a file.
-fn at(places: &Woven, offset: usize) -> Option<usize> {
+fn at(places: &Positions, offset: usize) -> Option<usize> {
     let around = places.iter().filter(|(_, place)| place.contains(&offset));
     around
         .min_by_key(|(_, place)| place.len())
@@ -346,7 +346,7 @@ bool ipoib_rs_mutant(unsigned int number)
 mod tests {
     use super::*;
 
-    fn all(source: &str) -> (String, Woven, Vec<Change>) {
+    fn all(source: &str) -> (String, Positions, Vec<Change>) {
         let changes = changes::changes(source).expect("Rust");
         let numbered: Vec<_> = changes.iter().enumerate().collect();
         let (text, places) = woven(source, &numbered);
