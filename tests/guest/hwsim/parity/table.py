@@ -285,7 +285,12 @@ def children_by_file():
         return sorted(set(os.listdir(NETWORK)) - known)
     def delete_all():
         for device in new():
-            write(parent, "delete_child", open(f"{NETWORK}/{device}/pkey").read().strip())
+            try:
+                pkey = open(f"{NETWORK}/{device}/pkey").read().strip()
+            except OSError:
+                # It is being deleted.
+                continue
+            write(parent, "delete_child", pkey)
         end = time.monotonic() + 60
         while new():
             assert time.monotonic() < end, new()

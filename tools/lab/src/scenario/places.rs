@@ -248,6 +248,15 @@ mod tests {
             ]
         );
         assert_eq!(names(&[uml, base], Always), ["uml_base"]);
+        assert_eq!(
+            names(&[uml, parallel, infiniband], Always),
+            [
+                "uml_debug",
+                "uml_lockdep",
+                "infiniband::uml_debug",
+                "infiniband::uml_lockdep"
+            ]
+        );
         assert_eq!(names(&[base], Always), ["uml_base", "qemu_base"]);
         assert_eq!(names(&[stock], Always), ["qemu_stock"]);
         assert!(names(&[stock], Asked).is_empty());
