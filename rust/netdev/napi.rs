@@ -111,14 +111,12 @@ pub struct Napi<P: Poll> {
 ///
 /// # Invariants
 ///
-/// * `napi` was registered with a device. It is enabled while that lasts, also without a state: `napi_stop_kthread()`, a
-///   write of 0 to `threaded` in sysfs, waits with the device locked until a listed instance is enabled. It cannot be
-///   scheduled afterwards.
+/// * `napi` was registered with a device. It is enabled while that lasts: `napi_stop_kthread()`, a write of 0 to `threaded`,
+///   waits with the device locked until a listed instance is. It cannot be scheduled afterwards.
 /// * `timer` is set up; it is started by polls that have a state only, and so stopped for good with them.
 /// * `state` and `source` are the poll's while `has_state`, and the [`Napi`]'s owner's otherwise, who has waited for the polls
 ///   that found it true. `source` is only shared by polls. Both are None once the [`Napi`] was dropped.
-/// * `enabled` says whether polls have a state: while it is locked and true, they run when they are
-///   scheduled.
+/// * `enabled` says whether polls have a state: while it is locked and true, they run when they are scheduled.
 /// * `asked` is null, or points to a question that whoever holds `enabled` waits to be answered.
 ///   The poll makes it null when it has done so, and touches it no more.
 #[pin_data]
@@ -283,8 +281,8 @@ impl<P: Poll> Napi<P> {
         // Questions are answered before.
         *self.inner.enabled.lock() = false;
         self.inner.has_state.store(false, Relaxed);
-        // SAFETY: The instance is enabled by the type invariant. A poll that has completed may still
-        // be arming its source; polls are RCU readers. The device is unlocked below.
+        // SAFETY: The instance is enabled by the type invariant. A poll that has completed may still be arming its source;
+        // polls are RCU readers. The device is unlocked below.
         unsafe {
             bindings::ipoib_rs_netdev_lock(self.dev.as_raw());
             bindings::napi_disable_locked(self.inner.napi.get());
@@ -294,8 +292,7 @@ impl<P: Poll> Napi<P> {
         // INVARIANT: No poll that has seen the state runs any more.
         self.runs = false;
         self.reset_limit();
-        // SAFETY: It is ours from here on. The source goes too: it may hold what holds
-        // a handle to this very instance.
+        // SAFETY: It is ours from here on. The source goes too: it may hold what holds a handle to this very instance.
         let slot = unsafe {
             *self.inner.source.get() = None;
             &mut *self.inner.state.get()
@@ -340,8 +337,8 @@ impl<P: Poll> Napi<P> {
 impl<P: Poll> Drop for Napi<P> {
     fn drop(&mut self) {
         self.finish(|_| ());
-        // SAFETY: Registered and enabled by the type invariant. `napi_schedule_prep` refuses it from now on
-        // to those who still have a handle. This waits for those who found it on the device's list.
+        // SAFETY: Registered and enabled by the type invariant. Those who still have a handle cannot schedule it from now on.
+        // This waits for those who found it on the device's list.
         unsafe {
             bindings::napi_disable(self.inner.napi.get());
             bindings::ipoib_rs_napi_del(self.inner.napi.get());
@@ -559,8 +556,8 @@ unsafe extern "C" fn poll<P: Poll>(
     };
     let done = {
         let has_state = inner.has_state.load(Acquire);
-        // SAFETY: NAPI runs one poll of an instance at a time, and the state belongs to it by the type invariant. The
-        // reference ends before polling does, since then the next poll may begin on another CPU.
+        // SAFETY: NAPI runs one poll of an instance at a time, and the state belongs to it by the type invariant. The reference
+        // ends before polling does, since then the next poll may begin on another CPU.
         let state = has_state.then(|| unsafe { &mut *inner.state.get() });
         let Some(state) = state.and_then(Option::as_mut) else {
             // SAFETY: The poll runs now.
@@ -576,8 +573,7 @@ unsafe extern "C" fn poll<P: Poll>(
     // scheduling it, which is always allowed.
     let complete = || unsafe { bindings::napi_complete_done(napi, done as kernel::ffi::c_int) };
     if done < budget && complete() && !context.rests.get() {
-        // SAFETY: Written only while polls have no state and this poll, an RCU reader, has
-        // ended: see `Napi::stop`.
+        // SAFETY: Written only while polls have no state and this one, an RCU reader, has ended: see `Napi::stop`.
         let source = unsafe { &*inner.source.get() };
         // A closure, which is inlined; the bare function is not.
         if source.as_ref().is_some_and(|source| source.arm()) {

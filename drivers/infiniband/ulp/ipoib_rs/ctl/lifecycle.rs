@@ -112,16 +112,6 @@ impl Verbs {
         // Posted before the QP can receive, so that nothing is lost.
         recv.fill()?;
         qp.start(random_psn())?;
-        let (sender, completions) = send_ring(&qp, sends, self.max_sge, this.qkey().0)?;
-        // A frame for a peer or a group without a connection may go in segments.
-        let most = if this.is_connected() {
-            (MAX_DATAGRAMS as u32).min(sends / 2)
-        } else {
-            1
-        };
-        let thresholds = Thresholds::new(sends, most).ok_or(EINVAL)?;
-        let mtu = dev.mtu().min(this.datagram_mtu(running.ib_mtu));
-        let ring = UdRing::new(dev, sender, thresholds, mtu, self.tx.handle().waker());
         let mut parts = if this.is_connected() {
             Some(self.connected(dev, &running)?)
         } else {
@@ -130,10 +120,10 @@ impl Verbs {
         let rc_context = parts.as_ref().map(|parts| parts.rc_context.clone());
         self.messages_cq = rc_context.as_ref().map(|context| context.recv_cq.clone());
         self.receive(dev, &running, &qp, recv, parts.as_deref_mut())?;
+        let (ring, completions, thresholds) = self.send_ring(dev, &running, &qp, sends)?;
         self.complete(dev, &qp, completions, thresholds, parts.as_deref_mut())?;
         let rc = parts.and_then(|mut parts| parts.tx.take());
-        let ud = UdTx { destinations, ring };
-        self.send(dev, ud, endpoint, rc);
+        self.send(dev, destinations, ring, endpoint, rc);
         self.running = Some(running);
         // Polls before this may have had no state, and armed nothing.
         self.rx.handle().schedule();
@@ -203,15 +193,40 @@ impl Verbs {
         )
     }
 
+    /// Makes the ring of datagrams, and the side that completes them.
+    #[inline(never)]
+    fn send_ring(
+        &self,
+        dev: &Device<Interface>,
+        running: &Running,
+        qp: &Arc<UdQp>,
+        sends: u32,
+    ) -> Result<(UdRing, SendCompletions, Thresholds)> {
+        let this = dev.data().get_ref();
+        let (sender, completions) = send_ring(qp, sends, self.max_sge, this.qkey().0)?;
+        // A frame for a peer or a group without a connection may go in segments.
+        let most = if this.is_connected() {
+            (MAX_DATAGRAMS as u32).min(sends / 2)
+        } else {
+            1
+        };
+        let thresholds = Thresholds::new(sends, most).ok_or(EINVAL)?;
+        let mtu = dev.mtu().min(this.datagram_mtu(running.ib_mtu));
+        let ring = UdRing::new(dev, sender, thresholds, mtu, self.tx.handle().waker());
+        Ok((ring, completions, thresholds))
+    }
+
     /// Lets the stack send.
     #[inline(never)]
     fn send(
         &self,
         dev: &Device<Interface>,
-        mut ud: UdTx,
+        destinations: Destinations,
+        ring: UdRing,
         endpoint: Arc<Endpoint>,
         rc: Option<RcTx>,
     ) {
+        let mut ud = UdTx { destinations, ring };
         // Paths may be known from before.
         ud.set_narrowest();
         *dev.lock_tx() = Some(Tx {
