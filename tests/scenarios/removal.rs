@@ -217,6 +217,8 @@ fn end_namespace(bed: &Bed) -> Result<()> {
     let is_outside = format!("rdma dev | grep -q ' {}:'", a.rdma_device());
     if a.is_infiniband() {
         outside.ok(&format!("! {is_outside}"))?;
+    } else {
+        bed.loses_ethernet();
     }
     // Sockets keep a namespace alive: those who hold them go first, by surprise.
     outside.ok("kill -9 $(ip netns pids h0); ip netns del h0")?;
