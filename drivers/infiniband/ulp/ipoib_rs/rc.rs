@@ -16,3 +16,4 @@ pub(crate) mod senders;
 pub(crate) mod shared;
 pub(crate) mod table;
 pub(crate) mod tx;
+pub(crate) mod window;

@@ -89,7 +89,7 @@ pub(super) fn answer_too_big(dev: &Device<Interface>) {
 
 /// Asks a peer for a connection.
 fn ask(dev: &Device<Interface>, rc_context: &Arc<RcContext>, wanted: &Wanted, room: Room) {
-    let (width, address) = (room.width, &wanted.address);
+    let address = &wanted.address;
     let connected = &dev.data().get_ref().counters.connected;
     let path = dev
         .lock_tx()
@@ -104,7 +104,7 @@ fn ask(dev: &Device<Interface>, rc_context: &Arc<RcContext>, wanted: &Wanted, ro
             log(dev, address, error);
             connected.failed.add_shared(1);
             if let Some(tx) = dev.lock_tx().as_mut() {
-                tx.not_asked(dev, wanted, width, now_ms());
+                tx.not_asked(dev, wanted, now_ms());
             }
             return;
         }
@@ -165,7 +165,9 @@ fn make(
 }
 
 fn request(rc_context: &RcContext, rc: &Conn, path: &Ah, address: HwAddr) -> Result {
-    let (bytes, len) = rc_context.private_data(rc.width, rc.id.number).encode();
+    let (bytes, len) = rc_context
+        .private_data(rc.window.width, rc.id.number)
+        .encode();
     // One of ours listens to both; everybody else has what Linux has, or follows the RFC.
     let service_id = linux_service_id(address.qpn());
     rc.cm.request(
@@ -191,7 +193,7 @@ fn request(rc_context: &RcContext, rc: &Conn, path: &Ah, address: HwAddr) -> Res
 ///
 /// Process context; sleeps.
 fn bring_up(rc: &Arc<Conn>, terms: &Negotiated) -> Result {
-    rc.flow.begin(terms.credits, rc.width);
+    rc.flow.begin(terms.credits, rc.window.width);
     let lid = rc.cm.ready(rc.qp())?;
     // Before the other end is told, and sends: what came now would find nobody.
     let (learned, extended) = (rc.clone(), terms.extended);
@@ -404,7 +406,7 @@ impl ConnListener {
     ///
     /// # Errors
     ///
-    /// Nothing came of it: the window is to be given back.
+    /// Nothing came of it.
     fn accept(
         &self,
         incoming: Incoming<'_>,
@@ -456,7 +458,7 @@ impl ConnListener {
     }
 
     fn reply(&self, rc: &Conn) -> Result {
-        let data = self.rc_context.private_data(rc.width, rc.id.number);
+        let data = self.rc_context.private_data(rc.window.width, rc.id.number);
         let (bytes, len) = data.encode();
         rc.cm.accept(rc.qp(), bytes.get(..len).unwrap_or(&[]))
     }
@@ -489,16 +491,13 @@ impl Listen for ConnListener {
                 return incoming.reject(RejectReason::ConsumerDefined, &data);
             }
         };
-        let (peer, width) = (request.peer, room.width);
+        let peer = request.peer;
         match self.accept(incoming, request, room) {
             Ok(None) => counters.accepted.add_shared(1),
             Ok(Some(refusal)) => self.count_refused(refusal),
             Err(error) => {
                 self.log(&peer, error);
                 self.count_refused(Refusal::Full);
-                if let Some(connections) = self.dev.lock_tx().as_mut().and_then(Tx::connections) {
-                    connections.give_back(width);
-                }
             }
         }
         // It looks after what was accepted, and ends what was not.

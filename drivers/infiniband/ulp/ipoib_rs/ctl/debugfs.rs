@@ -240,7 +240,7 @@ impl Connection {
                 row.lid = Some(lid);
             }
             row.age_ms = now.saturating_sub(rc.since);
-            row.window = rc.width;
+            row.window = rc.window.width;
             row.tx_frames = rc.flow.sent.frames.get();
             row.tx_bytes = rc.flow.sent.bytes.get();
             row.rx_frames = rc.flow.received.frames.get();

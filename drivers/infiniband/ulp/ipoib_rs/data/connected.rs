@@ -404,17 +404,10 @@ impl Tx {
     }
 
     /// A connection that was to be asked for could not be made.
-    pub(crate) fn not_asked(
-        &mut self,
-        dev: &Device<Interface>,
-        wanted: &Wanted,
-        width: u16,
-        now: u64,
-    ) {
+    pub(crate) fn not_asked(&mut self, dev: &Device<Interface>, wanted: &Wanted, now: u64) {
         let Some(connections) = self.connections() else {
             return;
         };
-        connections.give_back(width);
         if let Some(at) = connections.find_channel(&wanted.address, wanted.number) {
             if let Some(channel) = connections.channel_at(at) {
                 let _ = channel.machine.failed(wanted.ticket, now);

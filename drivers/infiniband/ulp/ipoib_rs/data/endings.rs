@@ -193,11 +193,10 @@ impl Tx {
 
     /// One that has ended is over. If frames of it are in flight, its queue pair was reset.
     pub(crate) fn connection_over(&mut self, rc: &Conn) {
-        let Some(RcTx { connections, ring }) = &mut self.rc else {
+        let Some(RcTx { ring, .. }) = &mut self.rc else {
             return;
         };
         ring.sender.forget(&rc.lane);
-        connections.over(rc);
         rc.trace("over", "gone");
         if rc.lane.in_flight() > 0 {
             ring.shared.ask_sweep();

@@ -22,6 +22,7 @@ use crate::base::quota::Permit;
 use crate::base::trace::who;
 use crate::rc::context::RcContext;
 use crate::rc::flow::Flow;
+use crate::rc::window::Window;
 
 /// Sends that a queue pair holds, if the device has room for so many.
 pub(crate) const SEND_WR: u32 = 128;
@@ -102,8 +103,7 @@ pub(super) enum Whose {
 
 /// Room for one more connection.
 pub(crate) struct Room {
-    /// Messages that the peer may have on their way to us.
-    pub(crate) width: u16,
+    pub(crate) window: Window,
     /// Among those of the RDMA device.
     pub(crate) permit: Arc<Permit>,
 }
@@ -114,8 +114,7 @@ pub(crate) struct Conn {
     pub(crate) cm: CmId<ConnId>,
     pub(crate) id: Arc<ConnId>,
     pub(crate) flow: Flow,
-    /// Messages that the peer may have on their way to us.
-    pub(crate) width: u16,
+    pub(crate) window: Window,
     /// When it was made.
     pub(crate) since: u64,
     /// It counts as established; the transmit lock protects it.
@@ -173,7 +172,7 @@ impl Conn {
         room: Room,
         cm: impl FnOnce(Arc<ConnId>) -> Result<CmId<ConnId>>,
     ) -> Result<Arc<Self>> {
-        let Room { width, permit } = room;
+        let Room { window, permit } = room;
         // Nothing is sent by those that others send by.
         let (send_wr, send_sge) = match id.role {
             Role::Sender => (1, 1),
@@ -189,7 +188,7 @@ impl Conn {
             intake: &rc_context.intake,
             caps: QpCaps {
                 send_wr,
-                recv_wr: credit::cost(width),
+                recv_wr: credit::cost(window.width),
                 send_sge,
                 recv_sge: rc_context.intake.max_sge(),
             },
@@ -202,7 +201,7 @@ impl Conn {
             cm,
             id,
             flow: Flow::new(),
-            width,
+            window,
             since: now_ms(),
             established: Atomic::new(false),
             permit,

@@ -19,12 +19,11 @@ pub(crate) struct Ended {
 
 /// All of them.
 pub(crate) struct Endings {
-    /// All but for one that the work item has in hand.
     list: KVec<Ended>,
     /// How many of the list the work item has yet to begin to end.
     new: usize,
-    /// How many are not over yet.
-    count: u32,
+    /// The work item has one in hand, or had one when it asked for another the last time.
+    in_hand: bool,
 }
 
 impl Endings {
@@ -37,44 +36,39 @@ impl Endings {
         Ok(Self {
             list: KVec::with_capacity(most, GFP_KERNEL)?,
             new: 0,
-            count: 0,
+            in_hand: false,
         })
     }
 
-    /// Adds one that is not used any more. None: there is no room.
-    #[must_use]
-    pub(super) fn add(&mut self, rc: Arc<Conn>) -> Option<()> {
+    /// Adds one that is not used any more. Without room, which `Connections::take_room` has looked for, it is destroyed
+    /// as it is.
+    pub(super) fn add(&mut self, rc: Arc<Conn>) {
         let ended = Ended {
             rc,
             ending: None,
             due: 0,
         };
-        self.list.push_within_capacity(ended).ok()?;
-        self.new += 1;
-        self.count += 1;
-        Some(())
+        if self.list.push_within_capacity(ended).is_ok() {
+            self.new += 1;
+        }
     }
 
-    /// There is more to do for one whose end was begun, from `due` on. None: there is no room, and it is over.
-    #[must_use]
-    pub(super) fn keep(&mut self, ended: Ended, due: u64) -> Option<()> {
-        let kept = self.list.push_within_capacity(Ended { due, ..ended });
-        kept.map_err(|_| self.over()).ok()
+    /// There is more to do for one whose end was begun, from `due` on. There is room for it, as above.
+    pub(super) fn keep(&mut self, ended: Ended, due: u64) {
+        self.in_hand = false;
+        let _ = self.list.push_within_capacity(Ended { due, ..ended });
     }
 
-    /// Takes one for which there is something to do.
+    /// Takes one for which there is something to do. The one that was taken before is over, or was kept.
     pub(super) fn take_due(&mut self, now: u64) -> Option<Ended> {
+        self.in_hand = false;
         let new = self.list.iter().filter(|ended| ended.ending.is_none());
         debug_assert_eq!(self.new, new.count());
         let at = self.list.iter().position(|ended| now >= ended.due)?;
         let ended = self.list.remove(at).ok()?;
         self.new -= usize::from(ended.ending.is_none());
+        self.in_hand = true;
         Some(ended)
-    }
-
-    /// One is over.
-    pub(super) fn over(&mut self) {
-        self.count = self.count.saturating_sub(1);
     }
 
     /// Returns true if one has ended and the work item has yet to begin to end it.
@@ -84,7 +78,7 @@ impl Endings {
 
     /// How many are not over yet.
     pub(super) fn count(&self) -> u32 {
-        self.count
+        self.list.len() as u32 + u32::from(self.in_hand)
     }
 
     /// When there is more to do for one.

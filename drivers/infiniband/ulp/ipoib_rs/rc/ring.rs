@@ -157,14 +157,14 @@ impl RcRing {
     /// memory for that, it is due again when the next message comes, and no later than the connection is looked at anyway
     /// (`SLOW_MS` in `channel.rs`).
     fn grant(&mut self, rc: &Conn, terms: &Negotiated, most: u32) {
-        if !terms.extended || !rc.flow.is_due(rc.width) {
+        if !terms.extended || !rc.flow.is_due(rc.window.width) {
             return;
         }
         let has_room = |ring: &Self| rc.lane.in_flight() < most && ring.sender.has_share(&rc.lane);
         if !self.or_wait(has_room) {
             return;
         }
-        let limit = rc.flow.advertise(rc.width);
+        let limit = rc.flow.advertise(rc.window.width);
         match self.send_own(rc, &rc::credit_only(limit)) {
             Ok(()) => self.counters().grants.add(1),
             Err(_) => rc.flow.readvertise(),

@@ -198,7 +198,7 @@ impl RcRx {
         let peer = Peer {
             key: qp.key(),
             source: lid.map_or(peer, |lid| source_in_subnet(lid, peer.qpn())),
-            width: extended.then_some(rc.width),
+            width: extended.then_some(rc.window.width),
             quiet_until: 0,
             rc,
         };

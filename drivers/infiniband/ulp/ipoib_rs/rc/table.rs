@@ -10,7 +10,6 @@ use ipoib_netdev::device::Device;
 use ipoib_netdev::skb::TxSkb;
 use ipoib_proto::admission::MAX_SENDERS;
 use ipoib_proto::connection::End;
-use ipoib_proto::credit::Pool;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::places::{choose, Choice, Tried};
@@ -29,6 +28,7 @@ use crate::rc::conn::{Among, Cause, Conn, ConnId, Room, Whose};
 use crate::rc::context::RcContext;
 use crate::rc::ended::{Ended, Endings};
 use crate::rc::senders::Senders;
+use crate::rc::window::{Buffers, Window};
 use crate::ud::ring::drop_frame;
 
 /// The most connections, those that have ended and are not over included. A peer may have asked for another one while its
@@ -50,7 +50,7 @@ pub(crate) struct Connections {
     pub(crate) ended: Endings,
     /// Room for all, when the interface goes down.
     all: KVec<Arc<Conn>>,
-    pool: Pool,
+    buffers: Arc<Buffers>,
     /// Objects that all connections share.
     pub(crate) rc_context: Arc<RcContext>,
     pub(crate) counters: Arc<Counters>,
@@ -141,7 +141,7 @@ impl Connections {
             senders: Senders::new()?,
             ended: Endings::new(MOST)?,
             all: KVec::with_capacity(MOST, GFP_KERNEL)?,
-            pool: Pool::new(buffers - waiting),
+            buffers: Buffers::new(buffers - waiting)?,
             rc_context,
             counters,
             own,
@@ -295,32 +295,13 @@ impl Connections {
     /// A connection is not used any more: the work item, which the caller wakes, ends it.
     pub(crate) fn end(&mut self, rc: Arc<Conn>, cause: Cause) {
         rc.conclude(cause);
-        let width = rc.width;
         rc.permit.mark_ending();
-        // `take_room` sees to it that there is room. If there is none, it is destroyed as it is.
-        if self.ended.add(rc).is_none() {
-            self.pool.give_back(width);
-        }
+        self.ended.add(rc);
     }
 
     /// There is more to do for one that has ended, from `due` on.
     pub(crate) fn keep_ending(&mut self, ended: Ended, due: u64) {
-        let width = ended.rc.width;
-        // As above.
-        if self.ended.keep(ended, due).is_none() {
-            self.pool.give_back(width);
-        }
-    }
-
-    /// One of those that ended is over.
-    pub(crate) fn over(&mut self, rc: &Conn) {
-        self.ended.over();
-        self.pool.give_back(rc.width);
-    }
-
-    /// Buffers that were set aside are free again.
-    pub(crate) fn give_back(&mut self, width: u16) {
-        self.pool.give_back(width);
+        self.ended.keep(ended, due);
     }
 
     /// The channel at a place.
@@ -457,7 +438,6 @@ impl Connections {
             return Advance::Deadline(Some(now.saturating_add(IDLE_MS)));
         };
         let Some(channel) = self.channels.get_mut(at).and_then(Option::as_mut) else {
-            self.give_back(room.width);
             return Advance::Deadline(None);
         };
         channel.clear_want();
@@ -470,11 +450,7 @@ impl Connections {
                 };
                 Advance::Job(Job::Ask(wanted, room))
             }
-            None => {
-                let deadline = channel.deadline(now);
-                self.give_back(room.width);
-                Advance::Deadline(deadline)
-            }
+            None => Advance::Deadline(channel.deadline(now)),
         }
     }
 
@@ -484,10 +460,9 @@ impl Connections {
         let count = self.count();
         let mut crowd = self.crowd(whose);
         if crowd.is_none() && count + (self.ended.count() as usize) < MOST {
-            if let Some(width) = self.take_buffers(whose) {
-                match self.quota.take(self.number, count, now) {
-                    Ok(permit) => return Some(Room { width, permit }),
-                    Err(_) => self.give_back(width),
+            if let Some(window) = self.take_buffers(whose) {
+                if let Ok(permit) = self.quota.take(self.number, count, now) {
+                    return Some(Room { window, permit });
                 }
                 if may_evict {
                     self.quota.want(self.number, count, now);
@@ -516,14 +491,16 @@ impl Connections {
         }
     }
 
-    /// Sets buffers aside for one more connection, and returns for how many messages.
-    fn take_buffers(&mut self, whose: Whose) -> Option<u16> {
+    /// Sets buffers aside for one more connection.
+    fn take_buffers(&self, whose: Whose) -> Option<Window> {
         let ours = self.cap.saturating_sub(self.count_own()) as u32;
         match whose {
-            Whose::Ours => self.pool.take(WINDOW, ours.saturating_sub(1)),
+            Whose::Ours => self.buffers.take(WINDOW, ours.saturating_sub(1)),
             // Its messages take those that there are, and wait if there are none.
-            Whose::Sender(_) if self.rc_context.intake.is_shared() => Some(0),
-            Whose::Sender(_) => self.pool.take(WINDOW, ours),
+            Whose::Sender(_) if self.rc_context.intake.is_shared() => {
+                Some(self.buffers.unbounded())
+            }
+            Whose::Sender(_) => self.buffers.take(WINDOW, ours),
         }
     }
 

@@ -163,7 +163,12 @@ impl Route<'_> {
         let reserved = number(self.ud, &self.channel.address, sequence);
         let packet = skb.len().wrapping_sub(ADDR_LEN + Header::LEN) as u32;
         let compact_mtu = self.channel.terms.compact_mtu;
-        let compact = rc::compact_type(header, packet, compact_mtu, rc.flow.has_news(rc.width));
+        let compact = rc::compact_type(
+            header,
+            packet,
+            compact_mtu,
+            rc.flow.has_news(rc.window.width),
+        );
         let written = if let Some(ether_type) = compact {
             let header = Header {
                 ether_type,
@@ -171,7 +176,7 @@ impl Route<'_> {
             };
             skb.overwrite(ADDR_LEN, &header.to_bytes())
         } else {
-            let header = header.with_credit_limit(rc.flow.advertise(rc.width));
+            let header = header.with_credit_limit(rc.flow.advertise(rc.window.width));
             let front = ADDR_LEN + Header::LEN - EXTENDED_HEADERS;
             skb.overwrite(front, &rc::extended_headers(reserved, header))
         };

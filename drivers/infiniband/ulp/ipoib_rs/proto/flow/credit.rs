@@ -54,38 +54,14 @@ pub const fn is_worth_a_header(limit: u16, advertised: u16, width: u16) -> bool 
     (limit.wrapping_sub(advertised) as u32).wrapping_mul(8) >= width as u32
 }
 
-/// The receive buffers that connections share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pool {
-    free: u32,
-}
-
-impl Pool {
-    /// Of `buffers`.
-    pub const fn new(buffers: u32) -> Pool {
-        Pool { free: buffers }
-    }
-
-    /// Sets the buffers of a new connection aside, and says how wide its window is: no more than `most`,
-    /// nor than a third of what is left when `others` have room for one message each. None: there is not
-    /// even that for this one.
-    pub fn take(&mut self, most: u16, others: u32) -> Option<u16> {
-        let spare = self.free.saturating_sub(others.saturating_mul(cost(1)));
-        let width = (spare / 3).min(most.min(MAX_WIDTH).into()).max(1);
-        let width = u16::try_from(width).ok()?;
-        self.free = self.free.checked_sub(cost(width))?;
-        Some(width)
-    }
-
-    /// A connection with a window of `width` is gone.
-    pub fn give_back(&mut self, width: u16) {
-        self.free = self.free.saturating_add(cost(width));
-    }
-
-    /// Buffers that are not set aside.
-    pub const fn free(&self) -> u32 {
-        self.free
-    }
+/// Width of the window of a new connection, of the `free` buffers that are not set aside: no more than `most`, nor than a
+/// third of what is left when `others` have room for one message each. None: there is not even room for one message of
+/// this one.
+pub fn window(free: u32, most: u16, others: u32) -> Option<u16> {
+    let spare = free.saturating_sub(others.saturating_mul(cost(1)));
+    let width = (spare / 3).min(most.min(MAX_WIDTH).into()).max(1);
+    let width = u16::try_from(width).ok()?;
+    (free >= cost(width)).then_some(width)
 }
 
 /// Buffers that are set aside for a connection with a window of `width`: none for a window of 0, since a sender that knows
@@ -147,26 +123,23 @@ mod tests {
     }
 
     #[test]
-    fn buffers_are_set_aside_and_come_back() {
-        let mut pool = Pool::new(512);
+    fn buffers_are_shared_out() {
+        let mut free = 512;
         let mut widths = [0; 64];
         for (others, width) in (0..64).rev().zip(&mut widths) {
-            let taken = pool.take(64, others);
+            let taken = window(free, 64, others);
             assert!(taken.is_some());
             *width = taken.unwrap_or(0);
+            free -= cost(*width);
         }
         // The first ones get a window that is worth something, the last ones room for a message.
         assert!(widths[0] == 64 && widths[1] == 44 && widths[63] >= 1);
-        while pool.take(64, 0).is_some() {
-            widths[0] += cost(1) as u16;
+        while let Some(width) = window(free, 64, 0) {
+            free -= cost(width);
         }
-        for width in &widths {
-            pool.give_back(*width);
-        }
-        assert!(pool == Pool::new(512) && pool.free() == 512);
-        assert!(pool.take(8, 0) == Some(8) && pool.free() == 500);
-        assert!(Pool::new(4).take(64, 0).is_none() && Pool::new(5).take(64, 9) == Some(1));
-        pool.give_back(0);
-        assert!(pool.free() == 500);
+        assert!(free < cost(1) && cost(0) == 0);
+        assert!(window(512, 8, 0) == Some(8) && window(512, u16::MAX, 0) == Some(512 / 3));
+        assert!(window(4, 64, 0).is_none() && window(5, 64, 9) == Some(1));
+        assert!(window(u32::MAX, u16::MAX, u32::MAX) == Some(1));
     }
 }
