@@ -4,7 +4,7 @@
 
 use crate::fabric;
 use crate::hands::{DEBUG, load, scarce};
-use crate::host::{away, exists, ip, set_rings, set_variable};
+use crate::host::{away, exists, ip, set_variable};
 use crate::program::{inside, run};
 use crate::world::World;
 use anyhow::{Context, Result, ensure};
@@ -33,9 +33,6 @@ const TO_A_PEER: usize = 2 * 8;
 
 /// KiB of memory that a guest always has left.
 const MEMORY_LEFT: u64 = 64 << 10;
-
-/// The default sizes of the receive ring and the send ring.
-const RINGS: (u32, u32) = (512, 512);
 
 /// The most queue pairs of an HCA: two for management, one for datagrams of each interface, of which the kernel's own driver
 /// may have made one more, and those of connections.
@@ -140,7 +137,8 @@ fn heal_device(world: &World, host: Host, driver: Driver) -> Result<()> {
     fabric::take_in(host)
 }
 
-/// Gives the interfaces of a host the variables and the rings that they begin with.
+/// Gives the interfaces of a host the variables that they begin with. Rings stay as they are: new ones would heal whatever is
+/// wrong with them.
 fn set_defaults(host: Host, child: bool) -> Result<()> {
     let interfaces = [Interface::Parent, Interface::Child];
     for interface in &interfaces[..1 + usize::from(child)] {
@@ -148,8 +146,6 @@ fn set_defaults(host: Host, child: bool) -> Result<()> {
             set_variable(host, *interface, variable, default)?;
         }
     }
-    // Rings that are that large already are left alone, which is an error.
-    let _ = set_rings(host, RINGS.0, RINGS.1);
     Ok(())
 }
 

@@ -118,6 +118,8 @@ pub fn draw(seed: u64) -> Plan {
                 // Those of queue pairs come untimely.
                 Act::Event(host, event) if event.ends_with(" all") => is_ours(&setting, *host),
                 Act::Starve(..) | Act::Scarce(_) => is_scarce,
+                // Nor is it to be asked in such ways.
+                Act::Knock(_, _, to, ..) => is_ours(&setting, *to),
                 _ => true,
             };
             if !is_fair {
@@ -415,11 +417,16 @@ impl Source {
     /// Traffic beside that which goes on all the time.
     fn traffic_acts(&mut self, setting: &Setting) -> Vec<(u32, Act)> {
         let (host, interface) = (self.host(setting), self.interface());
-        match self.between(0, 5) {
+        match self.between(0, 6) {
             0..=1 => return vec![(0, Act::Burst(host, self.between(1, 2_000_000)))],
             2..=3 => {
                 let to = self.other(setting, host);
                 return vec![(0, Act::Flood(host, to, self.between(100, 4000)))];
+            }
+            4 => {
+                let to = self.other(setting, host);
+                let (seed, requests) = (self.between(0, u32::MAX), self.between(1, 40));
+                return vec![(0, Act::Knock(host, interface, to, seed, requests))];
             }
             _ => {}
         }
@@ -475,6 +482,7 @@ mod tests {
             | Act::Ask(a, ..)
             | Act::Forget(a) => vec![a],
             Act::Flood(a, b, _)
+            | Act::Knock(a, _, b, ..)
             | Act::Move(a, _, Some(b))
             | Act::Noise(a, _, Some(b), _)
             | Act::Frames(a, _, Some(b), _) => {

@@ -127,7 +127,7 @@ pub(crate) fn device(host: Host) -> Result<String> {
 
 /// Makes the fabric, starts a subnet manager, and makes all interfaces.
 pub(crate) fn make(world: &World) -> Result<()> {
-    for module in ["ib_umad", "ib_hwsim", "ipoib_rs"] {
+    for module in ["ib_umad", "rdma_ucm", "ib_hwsim", "ipoib_rs"] {
         run(&["modprobe", module], "")?;
     }
     if world.has_theirs() {

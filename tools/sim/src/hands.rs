@@ -6,13 +6,14 @@ use crate::host::{add, add_addresses, away, exists, ip, name, set_mode, set_ring
 use crate::program::{inside, namespace, own_sysfs, run};
 use crate::traffic::{self, Traffic};
 use crate::world::World;
-use crate::{checks, fabric};
+use crate::{checks, fabric, watch};
 use anyhow::{Context, Error, Result, bail};
 use nix::errno::Errno;
 use sim::plan::{Act, Cable, Driver, Fault, Host, Interface, Step, is_fatal};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -28,6 +29,12 @@ const SECOND: Duration = Duration::from_secs(1);
 const SET_GUIDS: &str = concat!(
     include_str!("../../../tests/guest/hwsim/mads/umad.py"),
     include_str!("../../../tests/guest/hwsim/weather/guids.py")
+);
+
+/// Program that asks for connections.
+const KNOCK: &str = concat!(
+    include_str!("../../../tests/guest/hwsim/rdmacm/ucm.py"),
+    include_str!("../../../tests/guest/hwsim/weather/knock.py")
 );
 
 /// Where the agent has debugfs.
@@ -52,6 +59,10 @@ pub(crate) fn play(world: &Arc<World>, steps: &[Step], traffic: &Arc<Traffic>) -
         })
         .collect();
     let end = begin + Duration::from_millis(world.setting.length.into());
+    let watches = world.hosts();
+    let watches: Vec<_> = watches
+        .map(|(host, _)| watch::start(world, host, end))
+        .collect();
     while Instant::now() < end {
         checks::bounds(world)?;
         until(end.min(Instant::now() + SECOND));
@@ -67,6 +78,9 @@ pub(crate) fn play(world: &Arc<World>, steps: &[Step], traffic: &Arc<Traffic>) -
             thread::sleep(Duration::from_millis(50));
         }
         hand.join().ok().context("a hand has panicked")??;
+    }
+    for watch in watches {
+        watch.join().ok().context("a watch has panicked")??;
     }
     Ok(())
 }
@@ -149,6 +163,9 @@ impl Hand {
             }
             Act::Flood(host, to, datagrams) => traffic::flood(*host, *to, *datagrams),
             Act::Ask(host, interface, text) => ask(world, *host, *interface, text),
+            Act::Knock(host, interface, to, seed, requests) => {
+                knock(*host, *interface, *to, [*seed, *requests])
+            }
             Act::Guids(host, some) => set_guids(world, *host, *some),
             Act::Burst(from, bytes) => {
                 self.traffic.burst(*from, *bytes);
@@ -237,6 +254,27 @@ fn set_guids(world: &World, host: Host, some: bool) -> Result<()> {
         )
     })
     .map(drop)
+}
+
+/// Asks a host's interface for connections, from the same interface of another host: a seed, and how many.
+fn knock(host: Host, interface: Interface, to: Host, how: [u32; 2]) -> Result<()> {
+    let identity = |host| {
+        let file = format!("/sys/class/net/{}/address", name(interface));
+        let read = || {
+            own_sysfs()?;
+            fs::read_to_string(&file).with_context(|| file.clone())
+        };
+        let digits = inside(host, read)?.trim().replace(':', "");
+        let address = u128::from_str_radix(digits.get(8..).unwrap_or_default(), 16)?;
+        let qpn = u32::from_str_radix(&digits[2..8], 16)?;
+        anyhow::Ok((Ipv6Addr::from(address).to_string(), qpn.to_string()))
+    };
+    let ((own_gid, own_qpn), (gid, qpn)) = (identity(host)?, identity(to)?);
+    let [seed, requests] = how.map(|number| number.to_string());
+    let words = [
+        "python3", "-c", KNOCK, &gid, &qpn, &own_gid, &own_qpn, &seed, &requests,
+    ];
+    inside(host, || run(&words, "")).map(drop)
 }
 
 /// Returns true if an error says that an argument was invalid.

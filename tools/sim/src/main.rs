@@ -9,6 +9,7 @@ mod hands;
 mod host;
 mod program;
 mod traffic;
+mod watch;
 mod world;
 
 use anyhow::{Context, Result, ensure};

@@ -169,6 +169,8 @@ pub enum Act {
     Frames(Host, Interface, Option<Host>, u32),
     /// Sends so many small datagrams from a host to another one, as fast as sockets take them.
     Flood(Host, Host, u32),
+    /// Has a user of a host ask another one for so many connections, by requests of which many are wrong, from a seed.
+    Knock(Host, Interface, Host, u32, u32),
     /// Gives a host's port a second GUID, as a subnet manager would, or takes it away.
     Guids(Host, bool),
     /// Runs a command line of a user, with the interface as `$i` and the host as `$h`.
