@@ -3,7 +3,7 @@
 //! Command lines of users that plans have. They run in a host's namespace, where `i` is the interface and `h` the host.
 
 /// Questions, and requests that change nothing for long or are refused.
-pub(crate) const QUESTIONS: [&str; 32] = [
+pub(crate) const QUESTIONS: [&str; 42] = [
     "ethtool -S $i",
     "ethtool -i $i",
     "ethtool $i",
@@ -36,10 +36,24 @@ pub(crate) const QUESTIONS: [&str; 32] = [
     "echo 0x7fff >/sys/class/net/$i/delete_child",
     "echo something >/sys/class/net/$i/mode",
     "ip link set $i vf 0 node_guid 00:11:22:33:44:55:66:77",
+    "ip link add bad type ipoib_rs port 1 && ip link del bad",
+    "ip link add link ib0.8001 name bad type ipoib_rs pkey 0x8003 && ip link del bad",
+    "ip link add link $i name bad type ipoib_rs device hca9 pkey 0x8003 && ip link del bad",
+    "ip link add name bad mtu 50 type ipoib_rs device hca$h && ip link del bad",
+    "ip link add bad type ipoib_rs device hca$((h % 2 + 1)) && ip link del bad",
+    "ethtool -G $i rx 8192 tx 8192 && ethtool -G $i rx 512 tx 512",
+    "ethtool -C $i rx-usecs 4000000000",
+    "echo 1000 >/proc/sys/net/ipoib/$i/reorder_window",
+    "ethtool -A $i rx on",
+    concat!(
+        "python3 - $i <<'END'\n",
+        include_str!("../../../tests/guest/accounts/genl.py"),
+        "END"
+    ),
 ];
 
 /// Requests, and what takes them back.
-pub(crate) const REQUESTS: [(&str, &str); 16] = [
+pub(crate) const REQUESTS: [(&str, &str); 17] = [
     (
         "ethtool -C $i rx-usecs 20 rx-frames 8",
         "ethtool -C $i rx-usecs 0 rx-frames 0",
@@ -83,13 +97,31 @@ pub(crate) const REQUESTS: [(&str, &str); 16] = [
         "echo 0 >/sys/class/net/$i/napi_defer_hard_irqs; echo 0 >/sys/class/net/$i/gro_flush_timeout",
     ),
     (
+        "echo 2 >/sys/module/ipoib_rs/parameters/rc_max_device_connections",
+        "echo 1024 >/sys/module/ipoib_rs/parameters/rc_max_device_connections",
+    ),
+    (
         "echo 1 >/sys/class/net/$i/threaded",
         "echo 0 >/sys/class/net/$i/threaded",
     ),
 ];
 
+/// Options of the module; it refuses some.
+pub(crate) const OPTIONS: [&str; 10] = [
+    "replace=1",
+    "replace=2",
+    "ports=all",
+    "ports=hca1:1",
+    "ports=hca1:",
+    "recv_queue_size=100",
+    "rc_recv_queue_size=5",
+    "recv_queue_size=64 send_queue_size=64 rc_recv_queue_size=64",
+    "rc_max_device_connections=3",
+    "qkey=0x1b",
+];
+
 /// Requests about the Ethernet interface of a RoCE port, and what takes them back.
-pub(crate) const ETHERNET: [(&str, &str); 6] = [
+pub(crate) const ETHERNET: [(&str, &str); 7] = [
     ("ip link set eth0 down", "ip link set eth0 up"),
     ("ip link set eth0 mtu 1500", "ip link set eth0 mtu 4200"),
     (
@@ -99,6 +131,10 @@ pub(crate) const ETHERNET: [(&str, &str); 6] = [
     (
         "ip addr replace fd00:99::$h/64 dev eth0 nodad",
         "ip addr del fd00:99::$h/64 dev eth0",
+    ),
+    (
+        "ip addr replace 192.0.2.$h/24 dev eth0; ip link set eth0 addrgenmode none; ip -6 addr flush dev eth0",
+        "ip link set eth0 addrgenmode eui64; ip link set eth0 down; ip link set eth0 up",
     ),
     (
         "ip -6 addr flush dev eth0",

@@ -94,6 +94,10 @@ pub(crate) fn heal(world: &World) -> Result<()> {
         fabric::plug(world, cable, true)?;
     }
     fabric::keep_manager(world, 1)?;
+    if world.optional.load(Ordering::Relaxed) {
+        // With its options, it may make interfaces of its own.
+        load(world, false)?;
+    }
     load(world, true)?;
     for (host, setting) in world.hosts() {
         if !setting.child && exists(host, "ib0.8001") {

@@ -3,7 +3,7 @@
 //! Plans from seeds.
 
 use crate::Plan;
-use crate::asked::{ETHERNET, GUID, QUESTIONS, REQUESTS, SCOPE};
+use crate::asked::{ETHERNET, GUID, OPTIONS, QUESTIONS, REQUESTS, SCOPE};
 use crate::plan::{
     Act, Cable, Driver, Fault, Host, HostSetting, Interface, Mode, Setting, Step, is_fatal,
 };
@@ -81,7 +81,7 @@ const STARVED: [(&str, &str); 6] = [
 ];
 
 /// Variables of an interface in `/proc/sys/net/ipoib`: the default, and other values.
-pub const VARIABLES: [(&str, u32, [u32; 2]); 10] = [
+pub const VARIABLES: [(&str, u32, [u32; 2]); 12] = [
     ("reorder_window", 32, [0, 128]),
     ("reorder_timeout_us", 5000, [0, 100_000]),
     ("extensions", 1, [0, 0]),
@@ -92,6 +92,8 @@ pub const VARIABLES: [(&str, u32, [u32; 2]); 10] = [
     ("rc_max_qps", 1, [3, 8]),
     ("rc_max_connections", 64, [1, 2]),
     ("rc_idle_s", 60, [1, 3]),
+    ("traffic_class", 0, [32, 184]),
+    ("service_level", 0, [1, 5]),
 ];
 
 /// Makes the plan of a seed.
@@ -327,7 +329,12 @@ impl Source {
                     (lasts, Act::Move(host, interface, None)),
                 ]
             }
-            36..=37 => vec![(0, Act::Load(false)), (lasts, Act::Load(true))],
+            36 => vec![(0, Act::Load(false)), (lasts, Act::Load(true))],
+            37 => vec![
+                (0, Act::Load(false)),
+                (lasts, Act::LoadWith(self.pick(&OPTIONS).to_owned())),
+                (lasts + 1, Act::Load(true)),
+            ],
             _ => {
                 let (name, default, others) = self.pick(&VARIABLES);
                 let set = |value| Act::Sysctl(host, interface, name.to_owned(), value);
@@ -367,6 +374,8 @@ impl Source {
         match self.between(0, 16) {
             0..=7 => {
                 let rule = self.rule();
+                // A queue that stands still is not stuck for the driver before ten seconds are over.
+                let lasts = if rule == "hold" { 2 * lasts } else { lasts };
                 vec![
                     (0, Act::Fail(host, rule)),
                     (lasts, Act::Fail(host, "clear".to_owned())),
@@ -417,7 +426,7 @@ impl Source {
     /// Traffic beside that which goes on all the time.
     fn traffic_acts(&mut self, setting: &Setting) -> Vec<(u32, Act)> {
         let (host, interface) = (self.host(setting), self.interface());
-        match self.between(0, 6) {
+        match self.between(0, 7) {
             0..=1 => return vec![(0, Act::Burst(host, self.between(1, 2_000_000)))],
             2..=3 => {
                 let to = self.other(setting, host);
@@ -428,6 +437,7 @@ impl Source {
                 let (seed, requests) = (self.between(0, u32::MAX), self.between(1, 40));
                 return vec![(0, Act::Knock(host, interface, to, seed, requests))];
             }
+            5 => return vec![(0, Act::Meet(host, interface, self.other(setting, host)))],
             _ => {}
         }
         let to = self.once_in(2).then(|| self.other(setting, host));
@@ -483,6 +493,7 @@ mod tests {
             | Act::Forget(a) => vec![a],
             Act::Flood(a, b, _)
             | Act::Knock(a, _, b, ..)
+            | Act::Meet(a, _, b)
             | Act::Move(a, _, Some(b))
             | Act::Noise(a, _, Some(b), _)
             | Act::Frames(a, _, Some(b), _) => {

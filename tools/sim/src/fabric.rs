@@ -183,7 +183,7 @@ pub(crate) fn heal_ethernet(host: Host) -> Result<()> {
     ip(
         host,
         &format!(
-            "link set eth0 down\nlink set eth0 address 02:00:00:00:00:0{host} mtu 4200\naddr flush dev eth0\nlink set eth0 up\n"
+            "link set eth0 down\nlink set eth0 addrgenmode eui64\nlink set eth0 address 02:00:00:00:00:0{host} mtu 4200\naddr flush dev eth0\nlink set eth0 up\n"
         ),
     )
 }

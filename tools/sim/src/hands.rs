@@ -2,8 +2,10 @@
 
 //! The hands that do a plan's steps.
 
-use crate::host::{add, add_addresses, away, exists, ip, name, set_mode, set_rings, set_variable};
-use crate::program::{inside, namespace, own_sysfs, run};
+use crate::host::{
+    add, add_addresses, away, exists, ip, ip4, name, set_mode, set_rings, set_variable,
+};
+use crate::program::{inside, namespace, own_sysfs, run, start};
 use crate::traffic::{self, Traffic};
 use crate::world::World;
 use crate::{checks, fabric, watch};
@@ -35,6 +37,16 @@ const SET_GUIDS: &str = concat!(
 const KNOCK: &str = concat!(
     include_str!("../../../tests/guest/hwsim/rdmacm/ucm.py"),
     include_str!("../../../tests/guest/hwsim/weather/knock.py")
+);
+
+/// Program that accepts what the RDMA connection manager brings, and one that connects.
+const ACCEPT: &str = concat!(
+    include_str!("../../../tests/guest/hwsim/rdmacm/ucm.py"),
+    include_str!("../../../tests/guest/hwsim/rdmacm/server.py")
+);
+const CONNECT: &str = concat!(
+    include_str!("../../../tests/guest/hwsim/rdmacm/ucm.py"),
+    include_str!("../../../tests/guest/hwsim/rdmacm/client.py")
 );
 
 /// Where the agent has debugfs.
@@ -137,6 +149,12 @@ impl Hand {
                 Ok(())
             }
             Act::Load(on) => load(world, *on),
+            Act::LoadWith(options) => {
+                world.optional.store(true, Ordering::Relaxed);
+                let words = ["modprobe", "ipoib_rs"];
+                let words: Vec<&str> = words.into_iter().chain(options.split(' ')).collect();
+                run(&words, "").map(drop)
+            }
             Act::Fail(host, rules) => {
                 world.note_rules(*host, rules != "clear");
                 fabric::set(&format!("hcas/h{host}/faults"), rules)
@@ -166,6 +184,7 @@ impl Hand {
             Act::Knock(host, interface, to, seed, requests) => {
                 knock(*host, *interface, *to, [*seed, *requests])
             }
+            Act::Meet(host, interface, to) => meet(*host, *interface, *to),
             Act::Guids(host, some) => set_guids(world, *host, *some),
             Act::Burst(from, bytes) => {
                 self.traffic.burst(*from, *bytes);
@@ -275,6 +294,19 @@ fn knock(host: Host, interface: Interface, to: Host, how: [u32; 2]) -> Result<()
         "python3", "-c", KNOCK, &gid, &qpn, &own_gid, &own_qpn, &seed, &requests,
     ];
     inside(host, || run(&words, "")).map(drop)
+}
+
+/// Has a program listen on a host, and another one connect to it.
+fn meet(host: Host, interface: Interface, to: Host) -> Result<()> {
+    let [from, to_ip] = [host, to].map(|host| ip4(host, interface).to_string());
+    let words = ["python3", "-c", ACCEPT, &to_ip, "7", "peer"].map(str::to_owned);
+    let mut server = start(to, &words, &[])?;
+    thread::sleep(Duration::from_millis(300));
+    let words = ["python3", "-c", CONNECT, &from, &to_ip, "7", "5"];
+    let result = inside(host, || run(&words, ""));
+    server.kill()?;
+    server.wait()?;
+    result.map(drop)
 }
 
 /// Returns true if an error says that an argument was invalid.

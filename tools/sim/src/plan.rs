@@ -153,6 +153,8 @@ pub enum Act {
     Move(Host, Interface, Option<Host>),
     /// Unloads the driver, or loads it.
     Load(bool),
+    /// Loads the driver with these options, some of which it refuses.
+    LoadWith(String),
     /// Sets rules for how an HCA fails.
     Fail(Host, String),
     /// Has an HCA report an event.
@@ -171,6 +173,8 @@ pub enum Act {
     Flood(Host, Host, u32),
     /// Has a user of a host ask another one for so many connections, by requests of which many are wrong, from a seed.
     Knock(Host, Interface, Host, u32, u32),
+    /// Connects a program of a host to one of another host, by the RDMA connection manager and the addresses of the interface.
+    Meet(Host, Interface, Host),
     /// Gives a host's port a second GUID, as a subnet manager would, or takes it away.
     Guids(Host, bool),
     /// Runs a command line of a user, with the interface as `$i` and the host as `$h`.

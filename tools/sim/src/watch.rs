@@ -19,7 +19,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Looks in a row that find an interface wrong: the driver may have to wait for RTNL, which others hold while they wait for
 /// the SA.
-const LATE: u32 = 8;
+const LATE: u32 = 4;
 
 /// The flag of an address for connections (RFC 4755, section 3).
 const RC: u8 = 0x80;
@@ -71,7 +71,8 @@ fn look(world: &World, host: Host, interface: Interface) -> Option<&'static str>
     if has_carrier && !port.starts_with("state: Active") {
         return Some("has a carrier without a port");
     }
-    if world.has_changed_addresses(host) {
+    // Without a GID, a port gives its interface no carrier, and no address.
+    if !has_carrier || world.has_changed_addresses(host) {
         return None;
     }
     let (address, mode) = (attribute("address").ok()?, attribute("mode").ok()?);

@@ -28,6 +28,8 @@ pub(crate) struct World {
     beyond_use: Mutex<BTreeSet<Host>>,
     /// Hosts on which users have changed addresses.
     addressed: Mutex<BTreeSet<Host>>,
+    /// The driver was loaded with options.
+    pub(crate) optional: AtomicBool,
     /// Atomic allocations fail.
     pub(crate) scarce: AtomicBool,
     /// Cables may have brought packets twice.
@@ -46,6 +48,7 @@ impl World {
             failing: Mutex::default(),
             beyond_use: Mutex::default(),
             addressed: Mutex::default(),
+            optional: AtomicBool::new(false),
             scarce: AtomicBool::new(false),
             doubles: Arc::default(),
         })
