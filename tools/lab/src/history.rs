@@ -50,7 +50,7 @@ const MEMORY: u32 = 512;
 const CUT: &str = "------------[ cut here ]------------";
 
 /// Such a time if a fault is made in the driver: many make the guest hang.
-pub(crate) const IMPATIENT: Duration = Duration::from_secs(40);
+pub(crate) const IMPATIENT: Duration = Duration::from_secs(90);
 
 /// Kind of the failure of a guest that hangs.
 pub(crate) const NO_END: &str = "no end";
