@@ -1,37 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Parts of ipoib_rs that have to be in C: parameters of kinds that those of Rust do not have,
- * written while the module runs or strings, and what ib_ipoib finds in an interface.
+ * Parts of ipoib_rs that have to be in C: a parameter that is a string, which those of Rust
+ * cannot be, and what ib_ipoib finds in an interface.
  */
 
 #include "helpers.h"
 
 #include <linux/bits.h>
-#include <linux/compiler.h>
 #include <linux/moduleparam.h>
 #include <linux/netdevice.h>
 #include <rdma/ib_verbs.h>
-
-static unsigned int rc_max_device_connections = 1024;
-
-static int set(const char *val, const struct kernel_param *kp)
-{
-	return param_set_uint_minmax(val, kp, 1, 65536);
-}
-
-static const struct kernel_param_ops ops = {
-	.set = set,
-	.get = param_get_uint,
-};
-
-module_param_cb(rc_max_device_connections, &ops, &rc_max_device_connections, 0644);
-MODULE_PARM_DESC(rc_max_device_connections,
-		 "Connections that all interfaces on an RDMA device may have together; 1 to 65536");
-
-unsigned int ipoib_module_rc_max_device_connections(void)
-{
-	return READ_ONCE(rc_max_device_connections);
-}
 
 static char *ports;
 

@@ -5,7 +5,6 @@
 #ifndef IPOIB_MODULE_HELPERS_H
 #define IPOIB_MODULE_HELPERS_H
 
-unsigned int ipoib_module_rc_max_device_connections(void);
 const char *ipoib_module_ports(void);
 const void *ipoib_module_decoy(void);
 

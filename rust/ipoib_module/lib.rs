@@ -2,26 +2,14 @@
 
 //! Parts of ipoib_rs that have to be in C, made safe.
 //!
-//! These are parameters of the module that `module!` cannot declare, one that can be written while it runs
-//! (`/sys/module/ipoib_rs/parameters`) and a string, and the beginning of an interface's private area, where `ib_ipoib`
-//! looks.
+//! These are a parameter of the module that `module!` cannot declare, a string, and the beginning of an interface's private
+//! area, where `ib_ipoib` looks.
 
 #![crate_name = "ipoib_module"]
 
 use ipoib_sys::bindings;
 use kernel::ffi::c_void;
 use kernel::str::{CStr, CStrExt};
-
-/// How many connections all interfaces on an RDMA device may have together: 1 to 65536.
-///
-/// # Context
-///
-/// Any; costs one load.
-#[inline]
-pub fn rc_max_device_connections() -> u32 {
-    // SAFETY: Reads a variable that is always there.
-    unsafe { bindings::ipoib_module_rc_max_device_connections() }
-}
 
 /// The ports that get an interface by themselves, if the parameter was given.
 pub fn ports() -> Option<&'static CStr> {

@@ -87,7 +87,6 @@ struct Body {
     recv_cq: Arc<Cq>,
     intake: Arc<Intake>,
     pd: Arc<Pd>,
-    _permit: Arc<dyn Send + Sync>,
 }
 
 impl DeferDrop for Body {}
@@ -117,7 +116,7 @@ pub struct RcInit<'a> {
 }
 
 impl RcQp {
-    /// Makes a queue pair. `permit` is dropped when the device has destroyed it.
+    /// Makes a queue pair.
     ///
     /// # Errors
     ///
@@ -127,7 +126,7 @@ impl RcQp {
     /// # Context
     ///
     /// Process context; may sleep. Dropping it is fine in softirq.
-    pub fn new(mut init: RcInit<'_>, permit: Arc<dyn Send + Sync>) -> Result<Arc<Self>> {
+    pub fn new(mut init: RcInit<'_>) -> Result<Arc<Self>> {
         let dev = init.pd.device();
         let intake = init.intake;
         if !dev.same(init.send_cq.device())
@@ -170,7 +169,6 @@ impl RcQp {
             recv_cq: init.recv_cq.clone(),
             intake: intake.clone(),
             pd: init.pd.clone(),
-            _permit: permit,
         });
         Arc::pin_init(
             pin_init!(Self {
@@ -429,7 +427,7 @@ mod tests {
                     recv_sge: 1,
                 },
             };
-            let qp = RcQp::new(init, Arc::new((), GFP_KERNEL)?)?;
+            let qp = RcQp::new(init)?;
             Ok(Self {
                 qp,
                 _reaper: reaper,

@@ -11,7 +11,6 @@ mod lanes;
 pub(crate) mod life;
 pub(crate) mod mtu;
 pub(crate) mod senders;
-mod share;
 mod stuck;
 
 use crate::capture::{Capture, Datagram};

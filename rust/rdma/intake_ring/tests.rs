@@ -381,7 +381,7 @@ mod cases {
                     recv_sge: MAX_PARTS as u32,
                 },
             };
-            RcQp::new(init, Arc::new((), GFP_KERNEL)?)
+            RcQp::new(init)
         };
         let (first, second) = (new_qp()?, new_qp()?);
         fake.refuse(true);

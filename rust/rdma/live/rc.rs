@@ -74,7 +74,7 @@ impl Base {
                 recv_sge: BUFFER_PARTS,
             },
         };
-        Lane::new(RcQp::new(init, Arc::new((), GFP_KERNEL)?)?)
+        Lane::new(RcQp::new(init)?)
     }
 }
 

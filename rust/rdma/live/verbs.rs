@@ -72,7 +72,7 @@ fn rc(live: &Live, caps: QpCaps, shared: bool) -> Result<Arc<RcQp>> {
         intake: &intake,
         caps,
     };
-    RcQp::new(init, Arc::new((), GFP_KERNEL)?)
+    RcQp::new(init)
 }
 
 struct Closed;

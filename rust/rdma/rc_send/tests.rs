@@ -47,7 +47,7 @@ fn lane(pd: &Arc<Pd>, send_cq: &Arc<Cq>) -> Result<Arc<Lane>> {
             recv_sge: 1,
         },
     };
-    let qp = RcQp::new(init, Arc::new((), GFP_KERNEL)?)?;
+    let qp = RcQp::new(init)?;
     let mut attr = bindings::ib_qp_attr {
         qp_state: bindings::ib_qp_state_IB_QPS_RTS,
         ..Default::default()

@@ -20,6 +20,7 @@ mod place;
 mod properties;
 pub(crate) mod rdmacm;
 mod refused;
+mod room;
 mod segments;
 mod senders;
 mod settings;

@@ -260,14 +260,6 @@ fn peers<'a>(a: &'a Host, b: &'a Host) -> Vec<Injection<'a>> {
         Injection::new(a, "no-answer", "ping -c 1 -W 1 10.1.0.99 >/dev/null; true")
             .by_hand("ip neigh del 10.1.0.99 dev ib0"),
         Injection::new(
-            a,
-            "device-connections-full",
-            "echo 1 >/sys/module/ipoib_rs/parameters/rc_max_device_connections",
-        )
-        .then(&format!(
-            "{ping} && ethtool -S ib0 | grep -q ' rc_current: [1-9]'"
-        )),
-        Injection::new(
             b,
             "peer-in-datagram-mode",
             "echo datagram >/sys/class/net/ib0/mode",
@@ -297,7 +289,7 @@ fn peers<'a>(a: &'a Host, b: &'a Host) -> Vec<Injection<'a>> {
 /// Pairs of those. Each is in one at least.
 const PAIRS: &[[&str; 2]] = &[
     ["interface-down", "small-rings"],
-    ["device-connections-full", "arp-off"],
+    ["gso-off", "arp-off"],
     ["gso-off", "multicast-off"],
     ["mtu-below-ipv6", "netem"],
     ["gro-off", "no-answer"],

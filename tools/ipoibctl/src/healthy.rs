@@ -80,10 +80,7 @@ pub(crate) fn healthy(roce: bool) -> Facts {
             "connections",
             Row::of(&[("gid", "fe80::2"), ("qpn", "0x000012"), ("state", "up")]),
         ),
-        (
-            "device",
-            Row::of(&[("device", "dev0"), ("connections", "1"), ("limit", "1024")]),
-        ),
+        ("device", Row::of(&[("device", "dev0"), ("buffers", "512")])),
     ];
     let ib0 = Interface {
         name: "ib0".into(),

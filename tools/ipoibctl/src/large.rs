@@ -48,7 +48,7 @@ pub(crate) fn tables(peers: u32, steps: u64) -> [(&'static str, String); 5] {
         Ok::<(), std::fmt::Error>(())
     });
     let groups = "mgid state wanted waiting\nff12:401b:ffff::ffff:ffff joined 1 0\n";
-    let device = "device connections ending limit buffers\ndev0 64 0 1024 512\n";
+    let device = "device buffers\ndev0 512\n";
     [
         ("sources", sources),
         ("paths", paths),

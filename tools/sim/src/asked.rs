@@ -53,7 +53,7 @@ pub(crate) const QUESTIONS: [&str; 42] = [
 ];
 
 /// Requests, and what takes them back.
-pub(crate) const REQUESTS: [(&str, &str); 17] = [
+pub(crate) const REQUESTS: [(&str, &str); 16] = [
     (
         "ethtool -C $i rx-usecs 20 rx-frames 8",
         "ethtool -C $i rx-usecs 0 rx-frames 0",
@@ -97,17 +97,13 @@ pub(crate) const REQUESTS: [(&str, &str); 17] = [
         "echo 0 >/sys/class/net/$i/napi_defer_hard_irqs; echo 0 >/sys/class/net/$i/gro_flush_timeout",
     ),
     (
-        "echo 2 >/sys/module/ipoib_rs/parameters/rc_max_device_connections",
-        "echo 1024 >/sys/module/ipoib_rs/parameters/rc_max_device_connections",
-    ),
-    (
         "echo 1 >/sys/class/net/$i/threaded",
         "echo 0 >/sys/class/net/$i/threaded",
     ),
 ];
 
 /// Options of the module; it refuses some.
-pub(crate) const OPTIONS: [&str; 10] = [
+pub(crate) const OPTIONS: [&str; 9] = [
     "replace=1",
     "replace=2",
     "ports=all",
@@ -116,7 +112,6 @@ pub(crate) const OPTIONS: [&str; 10] = [
     "recv_queue_size=100",
     "rc_recv_queue_size=5",
     "recv_queue_size=64 send_queue_size=64 rc_recv_queue_size=64",
-    "rc_max_device_connections=3",
     "qkey=0x1b",
 ];
 

@@ -259,16 +259,14 @@ fn left(world: &World) -> Result<()> {
         ip(host, "link set ib0 down\n")?;
     }
     let deadline = Instant::now() + SETTLED;
-    for entry in fs::read_dir(format!("{DEBUG}/ipoib_rs"))? {
-        let path = entry?.path().join("device");
+    for (host, _) in ours(world) {
+        let table = format!("{DEBUG}/ib_hwsim/sim/h{host}/qps");
         loop {
-            let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-            // The device, its connections, those that are ending, and its limits.
-            let words: Vec<&str> = text.split_whitespace().rev().take(4).collect();
-            if let [_, _, "0", "0"] = words[..] {
+            let text = fs::read_to_string(&table).with_context(|| table.clone())?;
+            if !text.lines().any(|line| line.contains(" RC ")) {
                 break;
             }
-            ensure!(Instant::now() < deadline, "{}: {text}", path.display());
+            ensure!(Instant::now() < deadline, "host {host}: {text}");
             sleep(Duration::from_millis(100));
         }
     }

@@ -11,7 +11,6 @@ pub(crate) mod interface;
 pub(crate) mod order;
 pub(crate) mod params;
 pub(crate) mod port;
-pub(crate) mod quota;
 pub(crate) mod settings;
 pub(crate) mod shared;
 pub(crate) mod storage;

@@ -12,7 +12,6 @@ pub(crate) mod connect;
 pub(crate) mod connected;
 pub(crate) mod debugfs;
 mod disconnect;
-pub(crate) mod evict;
 mod files;
 mod functions;
 pub(crate) mod health;

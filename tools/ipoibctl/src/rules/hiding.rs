@@ -108,7 +108,6 @@ mod tests {
         // An interface is in one mode.
         &["lso-unordered", "arp-flux"],
         &["lso-unordered", "connection-failed"],
-        &["lso-unordered", "device-connections-full"],
         &["lso-unordered", "connections-full"],
         &["lso-unordered", "senders-full"],
         &["lso-unordered", "peer-in-datagram-mode"],

@@ -184,26 +184,6 @@ fn check_connections(facts: &Facts, interface: &Interface, out: &mut Out<'_>) {
             "",
         );
     }
-    if let Some(device) = interface.table("device").first() {
-        let number = |name| column(device, name).parse::<u64>().ok();
-        if let (Some(taken), Some(limit)) = (number("connections"), number("limit")) {
-            if taken >= limit {
-                out.add(
-                    Severity::Warning,
-                    "device-connections-full",
-                    format!("The RDMA device has all {taken} connections that it may have."),
-                    "connections has reached limit in device in debugfs",
-                    // The parameter takes no more than 65536.
-                    match limit.saturating_mul(2).min(65536) {
-                        more if more > limit => format!(
-                            "echo {more} >/sys/module/ipoib_rs/parameters/rc_max_device_connections"
-                        ),
-                        _ => String::new(),
-                    },
-                );
-            }
-        }
-    }
     let up = rows
         .iter()
         .filter(|row| column(row, "state") == "up")
@@ -346,10 +326,6 @@ pub(super) mod tests {
             neighbour(f, |_| ());
             add(f, "connections", &another("waiting"));
         }),
-        ("device-connections-full", |f| {
-            let rows = f.interfaces[0].tables.get_mut("device");
-            rows.expect("a table")[0].set("limit", "1");
-        }),
         ("connections-full", |f| {
             f.sysctls
                 .insert("net/ipoib/ib0/rc_max_connections".into(), "1".into());
@@ -421,16 +397,6 @@ pub(super) mod tests {
     /// A setting at its limit cannot be raised.
     #[test]
     fn no_command_asks_for_more_than_there_can_be() {
-        for (limit, fix) in [("1", "echo 2 >"), ("40000", "echo 65536 >"), ("65536", "")] {
-            let mut facts = healthy(true);
-            let rows = facts.interfaces[0].tables.get_mut("device");
-            let row = &mut rows.expect("a table")[0];
-            row.set("limit", limit);
-            row.set("connections", limit);
-            let found = super::super::judge(&facts);
-            assert_eq!(found[0].cause, "device-connections-full");
-            assert!(found[0].fix.starts_with(fix) && found[0].fix.is_empty() == fix.is_empty());
-        }
         let mut facts = healthy(true);
         for n in 0..63 {
             let gid = format!("fe80::b:{n:x}");

@@ -20,11 +20,6 @@ pub(crate) fn rc_recv_queue_size() -> u32 {
     crate::module_parameters::rc_recv_queue_size.value()
 }
 
-/// Connections that all interfaces on an RDMA device may have together; it can change at any time.
-pub(crate) fn rc_max_device_connections() -> u32 {
-    ipoib_module::rc_max_device_connections()
-}
-
 /// Returns true if the link type `ipoib` is to be registered as well.
 pub(crate) fn replace() -> bool {
     crate::module_parameters::replace.value() != 0

@@ -15,7 +15,6 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 
-use crate::base::quota::Quota;
 use crate::base::shared::Shared;
 
 /// Milliseconds until a port is read again that could not be read, or is without a GID.
@@ -71,7 +70,6 @@ pub(crate) struct Port {
     number: u32,
     layer: LinkLayer,
     refresher: Arc<Refresher>,
-    quota: Arc<Quota>,
     shared: Arc<Shared>,
     /// The index of the port's netdev, or 0: asked for from any context, where the RDMA core
     /// cannot be.
@@ -93,7 +91,6 @@ impl Port {
         device: &RdmaDevice,
         (number, layer): (u32, LinkLayer),
         refresher: &Arc<Refresher>,
-        quota: &Arc<Quota>,
         shared: &Arc<Shared>,
     ) -> Result<Arc<Self>> {
         // A port without carrier may have no GID yet; it is read again at its events.
@@ -110,7 +107,6 @@ impl Port {
             number,
             layer,
             refresher: refresher.clone(),
-            quota: quota.clone(),
             shared: shared.clone(),
             lower_ifindex: Atomic::new(device.netdev_ifindex(number).unwrap_or(0)),
             attributes: RtnlCell::new(attributes),
@@ -188,11 +184,6 @@ impl Port {
     /// The index of the port's netdev when that was last looked at, or 0.
     pub(crate) fn lower_ifindex(&self) -> i32 {
         self.lower_ifindex.load(Relaxed)
-    }
-
-    /// The connections of all interfaces on its device.
-    pub(crate) fn quota(&self) -> &Arc<Quota> {
-        &self.quota
     }
 
     /// State shared by all ports of its device.

@@ -14,7 +14,6 @@ use kernel::sync::Arc;
 
 use crate::base::interface::Interface;
 use crate::base::port::{Refresh, Refresher};
-use crate::base::quota::Quota;
 use crate::base::shared::Shared;
 use crate::ctl::members::Members;
 use crate::ctl::{children, ports};
@@ -35,7 +34,6 @@ impl Run for Refresh {
 pub(crate) struct Adapter {
     device: RdmaDevice,
     refresher: Arc<Refresher>,
-    quota: Arc<Quota>,
     shared: Arc<Shared>,
     members: Arc<Members>,
     #[pin]
@@ -51,18 +49,15 @@ impl Client for Adapters {
 
     fn add(device: &RdmaDevice, name: &CStr) -> Result<Arc<Adapter>> {
         let refresher = Refresher::new(device)?;
-        let quota = Quota::new(device)?;
         let shared = Shared::new(name)?;
         let members = Members::new()?;
         let (own, sink) = (refresher.clone(), refresher.clone());
-        let own_quota = quota.clone();
-        ports::add_ports(device, &refresher, &quota, &shared, &members)
+        ports::add_ports(device, &refresher, &shared, &members)
             .and_then(|()| {
                 Arc::pin_init(
                     try_pin_init!(Adapter {
                         device: device.clone(),
                         refresher: own,
-                        quota: own_quota,
                         shared,
                         members,
                         _events <- EventHandler::new(device, sink),
@@ -75,7 +70,7 @@ impl Client for Adapters {
                 // Changes from before the handler was there are seen now.
                 refresher.queue(0);
             })
-            .inspect_err(|_| ports::forget(device, &refresher, &quota))
+            .inspect_err(|_| ports::forget(device, &refresher))
     }
 
     fn renamed(adapter: &Adapter, name: &CStr) {
@@ -89,7 +84,7 @@ impl Client for Adapters {
     }
 
     fn remove(adapter: Arc<Adapter>) {
-        ports::forget(&adapter.device, &adapter.refresher, &adapter.quota);
+        ports::forget(&adapter.device, &adapter.refresher);
     }
 }
 

@@ -27,9 +27,10 @@ use crate::ctl::disconnect;
 use crate::data::rx;
 use crate::data::tx::Tx;
 use crate::rc::admission;
-use crate::rc::conn::{Cause, Conn, ConnId, Role, Room};
+use crate::rc::conn::{Among, Cause, Conn, ConnId, Role};
 use crate::rc::context::{Negotiated, RcContext};
 use crate::rc::table::{Found, Job, Place, Wanted};
+use crate::rc::window::Window;
 use crate::ud::ring::path_mtu;
 use crate::ud::unanswered::answer_some;
 
@@ -59,7 +60,7 @@ pub(crate) fn run(dev: &Device<Interface>) {
             (job, rc.connections.rc_context.clone())
         };
         match job {
-            Job::Ask(wanted, room) => ask(dev, &rc_context, &wanted, room),
+            Job::Ask(wanted, window) => ask(dev, &rc_context, &wanted, window),
             Job::End(ended) => disconnect::end(dev, ended),
             Job::Wait(None) => return,
             Job::Wait(Some(wait)) => {
@@ -88,7 +89,7 @@ pub(super) fn answer_too_big(dev: &Device<Interface>) {
 }
 
 /// Asks a peer for a connection.
-fn ask(dev: &Device<Interface>, rc_context: &Arc<RcContext>, wanted: &Wanted, room: Room) {
+fn ask(dev: &Device<Interface>, rc_context: &Arc<RcContext>, wanted: &Wanted, window: Window) {
     let address = &wanted.address;
     let connected = &dev.data().get_ref().counters.connected;
     let path = dev
@@ -97,14 +98,14 @@ fn ask(dev: &Device<Interface>, rc_context: &Arc<RcContext>, wanted: &Wanted, ro
         .and_then(|tx| tx.ud.destinations.handle(address));
     let made = path
         .ok_or(EHOSTUNREACH)
-        .and_then(|path| Ok((make(dev, rc_context, wanted, room, &path)?, path)));
+        .and_then(|path| Ok((make(dev, rc_context, wanted, window, &path)?, path)));
     let (rc, path) = match made {
         Ok(made) => made,
         Err(error) => {
             log(dev, address, error);
             connected.failed.add_shared(1);
             if let Some(tx) = dev.lock_tx().as_mut() {
-                tx.not_asked(dev, wanted, now_ms());
+                tx.not_asked(dev, wanted, error, now_ms());
             }
             return;
         }
@@ -145,7 +146,7 @@ fn make(
     dev: &Device<Interface>,
     rc_context: &Arc<RcContext>,
     wanted: &Wanted,
-    room: Room,
+    window: Window,
     path: &Ah,
 ) -> Result<Arc<Conn>> {
     let id = Arc::new(
@@ -161,7 +162,7 @@ fn make(
         },
         GFP_KERNEL,
     )?;
-    Conn::new(rc_context, id, room, |id| CmId::new(&rc_context.pd, id))
+    Conn::new(rc_context, id, window, |id| CmId::new(&rc_context.pd, id))
 }
 
 fn request(rc_context: &RcContext, rc: &Conn, path: &Ah, address: HwAddr) -> Result {
@@ -364,16 +365,16 @@ impl ConnListener {
     }
 
     /// Returns true if there is room for it, and if so, a window.
-    fn admit(&self, request: &admission::Request) -> Result<Room, Refusal> {
+    fn admit(&self, request: &admission::Request) -> Result<Window, Refusal> {
         let mut guard = self.dev.lock_tx();
         let connections = guard.as_mut().and_then(Tx::connections);
         let connections = connections.ok_or(Refusal::Closed)?;
-        let room = connections.admit(request, now_ms());
+        let window = connections.admit(request, now_ms());
         if connections.ended.has_new() {
             // Others have made room for it.
             Interface::queue(&self.dev, Work::Connections, 0);
         }
-        room
+        window
     }
 
     /// The role of who sent a request.
@@ -411,7 +412,7 @@ impl ConnListener {
         &self,
         incoming: Incoming<'_>,
         request: admission::Request,
-        room: Room,
+        window: Window,
     ) -> Result<Option<Refusal>> {
         let admission::Request { peer, origin, data } = request;
         let rc_context = &self.rc_context;
@@ -429,7 +430,7 @@ impl ConnListener {
             GFP_KERNEL,
         )?;
         let terms = rc_context.terms(&data, id.ib_mtu);
-        let rc = Conn::new(rc_context, id, room, |id| incoming.take(id))?;
+        let rc = Conn::new(rc_context, id, window, |id| incoming.take(id))?;
         if let Err(refusal) = self.list(&rc, terms) {
             let data = refusal.encode(rc_context.qpn);
             let _ = rc.cm.reject(RejectReason::ConsumerDefined, &data);
@@ -480,10 +481,10 @@ impl Listen for ConnListener {
         let counters = &self.dev.data().get_ref().counters.connected;
         counters.requests_received.add_shared(1);
         let admitted = self.examine(&incoming).and_then(|request| {
-            let room = self.admit(&request)?;
-            Ok((request, room))
+            let window = self.admit(&request)?;
+            Ok((request, window))
         });
-        let (request, room) = match admitted {
+        let (request, window) = match admitted {
             Ok(admitted) => admitted,
             Err(refusal) => {
                 self.count_refused(refusal);
@@ -492,12 +493,16 @@ impl Listen for ConnListener {
             }
         };
         let peer = request.peer;
-        match self.accept(incoming, request, room) {
+        match self.accept(incoming, request, window) {
             Ok(None) => counters.accepted.add_shared(1),
             Ok(Some(refusal)) => self.count_refused(refusal),
             Err(error) => {
                 self.log(&peer, error);
                 self.count_refused(Refusal::Full);
+                // The device may have no more queue pairs.
+                if let Some(connections) = self.dev.lock_tx().as_mut().and_then(Tx::connections) {
+                    connections.make_room(Among::All, now_ms());
+                }
             }
         }
         // It looks after what was accepted, and ends what was not.

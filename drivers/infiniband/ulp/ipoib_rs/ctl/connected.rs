@@ -90,7 +90,6 @@ impl Verbs {
             send_sge: self.max_sge,
             recv_sge: pool.parts() as u32,
         };
-        let permit = Arc::new((), GFP_KERNEL)?;
         let init = RcInit {
             pd: &self.pd,
             send_cq: &send_cq,
@@ -98,7 +97,7 @@ impl Verbs {
             intake: &intake,
             caps,
         };
-        RcQp::new(init, permit)?;
+        RcQp::new(init)?;
         Ok(())
     }
 
@@ -133,8 +132,7 @@ impl Verbs {
         let (sender, completions) = rc_ring(&self.pd, &rc_context.send_cq, RC_SENDS, self.max_sge)?;
         let buffers = rc_context.intake.max_wr();
         let counters = &this.counters;
-        let quota = this.port.quota().clone();
-        let connections = Connections::new(rc_context.clone(), counters.clone(), buffers, quota)?;
+        let connections = Connections::new(rc_context.clone(), counters.clone(), buffers)?;
         let ring = RcRing::new(sender, counters.clone())?;
         let shared = ring.shared.clone();
         parts.done = Some(RcDone {

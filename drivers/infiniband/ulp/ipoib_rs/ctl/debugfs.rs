@@ -296,20 +296,19 @@ fn show_connections(dev: &Device<Interface>, out: &SeqFile) -> Result {
     Ok(())
 }
 
-/// Shows the connections of all interfaces on the RDMA device, and the receive buffers that those of this one share.
+/// Shows the RDMA device, and the receive buffers that the connections of the interface share.
 fn show_device(dev: &Device<Interface>, out: &SeqFile) -> Result {
     let port = &dev.data().get_ref().port;
-    let (taken, ending, limit) = port.quota().counts();
     let guard = dev.lock_tx();
     let connections = guard
         .as_ref()
         .and_then(|tx| Some(&tx.rc.as_ref()?.connections));
     let buffers = connections.map_or(0, |connections| connections.rc_context.intake.max_wr());
     drop(guard);
-    seq_print!(out, "device connections ending limit buffers\n");
+    seq_print!(out, "device buffers\n");
     port.shared()
         .with_name(|name| seq_print!(out, "{}", BStr::from_bytes(name)));
-    seq_print!(out, " {taken} {ending} {limit} {buffers}\n");
+    seq_print!(out, " {buffers}\n");
     Ok(())
 }
 

@@ -15,7 +15,6 @@ use kernel::sync::Arc;
 use crate::base::interface::{Interface, Origin};
 use crate::base::params;
 use crate::base::port::{LinkLayer, Port, Refresher};
-use crate::base::quota::Quota;
 use crate::base::shared::Shared;
 use crate::ctl::members::Members;
 
@@ -151,16 +150,6 @@ pub(crate) fn for_each_beside(
     }
 }
 
-/// Walks over the interfaces on an RDMA device.
-pub(crate) fn interfaces_on<'a>(
-    device: &'a RdmaDevice,
-    rtnl: &'a mut Rtnl,
-) -> impl Iterator<Item = &'a OwnedDevice<Interface>> {
-    let entries = PORTS.get(rtnl).iter();
-    let entries = entries.filter(|entry| entry.port.device().same(device));
-    entries.flat_map(|entry| entry.interfaces.iter())
-}
-
 /// Finds the port that `lower` stands for: the netdev of a RoCE port, an interface of ours, whose port a P_Key
 /// child shares, or another driver's IPoIB interface. One of ours is the second of the pair then.
 pub(crate) fn find(
@@ -270,7 +259,6 @@ pub(crate) fn refresh(device: &RdmaDevice) -> Result {
 pub(crate) fn add_ports(
     device: &RdmaDevice,
     refresher: &Arc<Refresher>,
-    quota: &Arc<Quota>,
     shared: &Arc<Shared>,
     members: &Arc<Members>,
 ) -> Result {
@@ -280,7 +268,7 @@ pub(crate) fn add_ports(
         .filter_map(|number| Some((number, LinkLayer::of(device, number)?)));
     for port in layers {
         found = true;
-        let port = Port::new(device, port, refresher, quota, shared)?;
+        let port = Port::new(device, port, refresher, shared)?;
         let entry = Entry {
             port,
             interfaces: KVec::new(),
@@ -340,7 +328,7 @@ fn next_orphan(device: &RdmaDevice, rtnl: &mut Rtnl) -> Option<OwnedDevice<Inter
 /// # Context
 ///
 /// Without RTNL; sleeps.
-pub(crate) fn forget(device: &RdmaDevice, refresher: &Refresher, quota: &Quota) {
+pub(crate) fn forget(device: &RdmaDevice, refresher: &Refresher) {
     // An interface takes itself, and its children with it, off the list when it is unregistered.
     one_by_one(
         |rtnl| next_orphan(device, rtnl),
@@ -348,5 +336,4 @@ pub(crate) fn forget(device: &RdmaDevice, refresher: &Refresher, quota: &Quota) 
     );
     // It may hold the last reference to a port, and so to itself.
     refresher.end();
-    quota.end();
 }

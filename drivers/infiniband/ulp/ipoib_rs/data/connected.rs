@@ -22,7 +22,7 @@ use crate::base::interface::Interface;
 use crate::base::work::Work;
 use crate::base::{ADDR_LEN, HEADER_LEN};
 use crate::data::tx::{address, ether_type, front, Tx};
-use crate::rc::conn::{Cause, Conn, ConnId, Role};
+use crate::rc::conn::{Among, Cause, Conn, ConnId, Role};
 use crate::rc::context::Negotiated;
 use crate::rc::form::tcp_v4_header;
 use crate::rc::ring::RcRing;
@@ -404,10 +404,20 @@ impl Tx {
     }
 
     /// A connection that was to be asked for could not be made.
-    pub(crate) fn not_asked(&mut self, dev: &Device<Interface>, wanted: &Wanted, now: u64) {
+    pub(crate) fn not_asked(
+        &mut self,
+        dev: &Device<Interface>,
+        wanted: &Wanted,
+        error: Error,
+        now: u64,
+    ) {
         let Some(connections) = self.connections() else {
             return;
         };
+        if error != EHOSTUNREACH {
+            // The device may have no more queue pairs.
+            connections.make_room(Among::All, now);
+        }
         if let Some(at) = connections.find_channel(&wanted.address, wanted.number) {
             if let Some(channel) = connections.channel_at(at) {
                 let _ = channel.machine.failed(wanted.ticket, now);

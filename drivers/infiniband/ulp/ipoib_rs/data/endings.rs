@@ -7,13 +7,12 @@ use ipoib_netdev::device::Device;
 use ipoib_proto::connection::End;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::hwaddr::HwAddr;
-use ipoib_proto::share::{Need, Reason};
 use ipoib_rdma::Lane;
 
 use crate::base::interface::Interface;
 use crate::base::work::Work;
 use crate::data::tx::Tx;
-use crate::rc::conn::{Among, Cause, Conn};
+use crate::rc::conn::{Cause, Conn};
 use crate::rc::table::{Found, Place};
 use crate::rc::tx::RcTx;
 
@@ -103,27 +102,6 @@ impl Tx {
             {
                 connections.end(rc, Cause::Closed);
             }
-            self.give_up(dev, at, now);
-        }
-        Interface::queue(dev, Work::Connections, 0);
-    }
-
-    /// Looks for a connection that may go for another interface on the device, or for this one; returns why it may.
-    pub(crate) fn reason_to_give(&mut self, need: &Need, now: u64) -> Option<Reason> {
-        let (holder, _) = self.connections()?.holder(now, Among::All)?;
-        holder.gives(need, now)
-    }
-
-    /// Ends that connection, if it still is as it was found; what waits for it may go otherwise.
-    pub(crate) fn give(&mut self, dev: &Device<Interface>, need: &Need, now: u64) {
-        let Some(connections) = self.connections() else {
-            return;
-        };
-        let found = connections.holder(now, Among::All);
-        let Some((_, least)) = found.filter(|(holder, _)| holder.gives(need, now).is_some()) else {
-            return;
-        };
-        if let Some(at) = connections.evict(least) {
             self.give_up(dev, at, now);
         }
         Interface::queue(dev, Work::Connections, 0);

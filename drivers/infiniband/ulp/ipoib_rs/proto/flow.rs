@@ -10,7 +10,6 @@ pub mod pace;
 pub mod path_mtus;
 pub mod places;
 pub mod rest;
-pub mod share;
 pub mod sizes;
 pub mod stall;
 pub mod thresholds;

@@ -43,8 +43,8 @@ pub mod wire;
 // Users name the modules without the directories, which are the order of imports: `fsm` imports from `flow`
 // and `seq`, all of them from `table` and `wire`, and these from `drop`, never the other way.
 pub use flow::{
-    admission, backlog, backoff, credit, pace, path_mtus, places, rest, share, sizes, stall,
-    thresholds, turn, vectors,
+    admission, backlog, backoff, credit, pace, path_mtus, places, rest, sizes, stall, thresholds,
+    turn, vectors,
 };
 pub use fsm::{connection, ending, group, inbound, multicast, path, queue, ticket};
 pub use seq::{deadline, reorder, source};

@@ -11,9 +11,10 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::rc::channel::Channel;
-use crate::rc::conn::{Among, Cause, Conn, Role, Room, Whose};
+use crate::rc::conn::{Among, Cause, Conn, Role, Whose};
 use crate::rc::context::Negotiated;
 use crate::rc::table::Connections;
+use crate::rc::window::Window;
 
 /// A request for a connection.
 pub(crate) struct Request {
@@ -61,7 +62,7 @@ impl Connections {
     /// # Errors
     ///
     /// Why it is refused.
-    pub(crate) fn admit(&mut self, request: &Request, now: u64) -> Result<Room, Refusal> {
+    pub(crate) fn admit(&mut self, request: &Request, now: u64) -> Result<Window, Refusal> {
         let Request { peer, origin, data } = request;
         // A frame confirms a connection, too.
         self.senders.look(now);
@@ -100,17 +101,17 @@ impl Connections {
             Some(_) => Whose::Ours,
             None => Whose::Sender(*origin),
         };
-        let room = self.take_room(whose, may_evict, now);
-        // Without room now, the end of the other one makes some for the next attempt, unless the asker's own host has its
+        let window = self.take_room(whose, may_evict, now);
+        // Without a window now, the end of the other one makes some for the next attempt, unless the asker's own host has its
         // part already.
         let has_part = matches!(self.crowd(whose), Some(Among::SendersOf(_)));
-        let helps = room.is_some() || (self.ended.count() == 0 && !has_part);
+        let helps = window.is_some() || (self.ended.count() == 0 && !has_part);
         if let Some(at) = other.filter(|_| helps) {
             if let Some(rc) = self.senders.take(at) {
                 self.end(rc, Cause::Idle);
             }
         }
-        room.ok_or(Refusal::Full)
+        window.ok_or(Refusal::Full)
     }
 
     /// Looks for a place for the channel of a peer that asks for a connection; true if there is one. If not, and `may_evict`,

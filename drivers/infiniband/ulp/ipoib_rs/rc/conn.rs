@@ -18,7 +18,6 @@ use kernel::sync::Arc;
 
 use crate::base::counters::Connected;
 use crate::base::interface::Interface;
-use crate::base::quota::Permit;
 use crate::base::trace::who;
 use crate::rc::context::RcContext;
 use crate::rc::flow::Flow;
@@ -87,8 +86,6 @@ pub(crate) enum Least {
 pub(super) struct Used {
     /// When it was used last.
     pub(super) last: u64,
-    /// When it was made.
-    pub(super) since: u64,
     pub(super) least: Least,
 }
 
@@ -99,13 +96,6 @@ pub(super) enum Whose {
     Ours,
     /// A peer of this origin sends by it, and we do not.
     Sender(Origin),
-}
-
-/// Room for one more connection.
-pub(crate) struct Room {
-    pub(crate) window: Window,
-    /// Among those of the RDMA device.
-    pub(crate) permit: Arc<Permit>,
 }
 
 /// A reliable connection, whatever state it is in.
@@ -119,7 +109,6 @@ pub(crate) struct Conn {
     pub(crate) since: u64,
     /// It counts as established; the transmit lock protects it.
     established: Atomic<bool>,
-    pub(super) permit: Arc<Permit>,
 }
 
 /// Cause of a connection's end.
@@ -169,10 +158,9 @@ impl Conn {
     pub(crate) fn new(
         rc_context: &RcContext,
         id: Arc<ConnId>,
-        room: Room,
+        window: Window,
         cm: impl FnOnce(Arc<ConnId>) -> Result<CmId<ConnId>>,
     ) -> Result<Arc<Self>> {
-        let Room { window, permit } = room;
         // Nothing is sent by those that others send by.
         let (send_wr, send_sge) = match id.role {
             Role::Sender => (1, 1),
@@ -193,7 +181,7 @@ impl Conn {
                 recv_sge: rc_context.intake.max_sge(),
             },
         };
-        let qp = RcQp::new(init, permit.clone())?;
+        let qp = RcQp::new(init)?;
         let lane = Lane::new(qp)?;
         let cm = cm(id.clone())?;
         let rc = Self {
@@ -204,7 +192,6 @@ impl Conn {
             window,
             since: now_ms(),
             established: Atomic::new(false),
-            permit,
         };
         Ok(Arc::new(rc, GFP_KERNEL)?)
     }

@@ -3,29 +3,29 @@
 //! The least recently used connection, which makes room for others.
 
 use ipoib_proto::hwaddr::HwAddr;
-use ipoib_proto::share::{Holder, IDLE_MS};
 
 use crate::rc::conn::{Among, Cause, Least, Used};
 use crate::rc::table::Connections;
 
+/// A connection that makes room has not been used for at least so long.
+pub(super) const IDLE_MS: u64 = 100;
+
 impl Connections {
     /// Ends the connection among these that was used least recently, if that is long ago, since there are too many.
     /// Not if there will be room anyway.
-    pub(super) fn make_room(&mut self, among: Among, now: u64) {
+    pub(crate) fn make_room(&mut self, among: Among, now: u64) {
         if self.ended.count() > 0 {
             return;
         }
-        if let Some((holder, least)) = self.holder(now, among) {
-            if now.saturating_sub(holder.last_used) >= IDLE_MS {
-                self.evict(least);
-            }
+        let used = self.least(now, among);
+        if let Some(used) = used.filter(|used| now.saturating_sub(used.last) >= IDLE_MS) {
+            self.evict(used.least);
         }
     }
 
-    /// The connection that was used least recently, of those that may go, and what there is to be said
-    /// about it.
-    pub(crate) fn holder(&mut self, now: u64, among: Among) -> Option<(Holder, Least)> {
-        let used = match among {
+    /// The connection that was used least recently, of those that may go.
+    fn least(&mut self, now: u64, among: Among) -> Option<Used> {
+        match among {
             Among::All => {
                 let channel = self.least_channel(now, |_| true);
                 let both = [channel, self.senders.least(now, |_| true)];
@@ -35,13 +35,7 @@ impl Connections {
             Among::ChannelsOf(gid) => self.least_channel(now, |peer| peer.gid() == gid),
             Among::Senders => self.senders.least(now, |_| true),
             Among::SendersOf(origin) => self.senders.least(now, |rc| rc.id.origin == Some(origin)),
-        }?;
-        let holder = Holder {
-            held: self.count(),
-            last_used: used.last,
-            since: used.since,
-        };
-        Some((holder, used.least))
+        }
     }
 
     /// The channel whose connection was used least recently, of those to peers that `may_go`, that are up and not being
@@ -65,23 +59,23 @@ impl Connections {
             };
             Some(Used {
                 last,
-                since: machine.present()?.since,
                 least: Least::Channel(at),
             })
         });
         used.min_by_key(|used| used.last)
     }
 
-    /// Ends that connection, since there are too many. Where its channel is, if it has one.
-    pub(crate) fn evict(&mut self, least: Least) -> Option<u16> {
-        let (rc, at) = match least {
-            Least::Sender(at) => (self.senders.take(at)?, None),
+    /// Ends that connection, since there are too many.
+    fn evict(&mut self, least: Least) {
+        let rc = match least {
+            Least::Sender(at) => self.senders.take(at),
             Least::Channel(at) => {
-                let channel = self.channels.get_mut(at)?.as_mut()?;
-                (channel.machine.evict()?, u16::try_from(at).ok())
+                let channel = self.channels.get_mut(at).and_then(Option::as_mut);
+                channel.and_then(|channel| channel.machine.evict())
             }
         };
-        self.end(rc, Cause::Evicted);
-        at
+        if let Some(rc) = rc {
+            self.end(rc, Cause::Evicted);
+        }
     }
 }

@@ -108,7 +108,6 @@ impl Senders {
             .filter(|(_, sender)| may_go(&sender.rc))
             .map(|(at, sender)| Used {
                 last: sender.state.last_heard(),
-                since: sender.rc.since,
                 least: Least::Sender(at),
             });
         used.min_by_key(|used| used.last)

@@ -13,7 +13,6 @@ use ipoib_proto::connection::End;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::places::{choose, Choice, Tried};
-use ipoib_proto::share::{IDLE_MS, MAX_HELD};
 use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::{IntakeRing, Lane};
 use kernel::prelude::*;
@@ -21,12 +20,12 @@ use kernel::sync::Arc;
 
 use crate::base::counters::Counters;
 use crate::base::interface::Interface;
-use crate::base::quota::Quota;
 use crate::base::settings::MAX_CONNECTIONS;
 use crate::rc::channel::Channel;
-use crate::rc::conn::{Among, Cause, Conn, ConnId, Room, Whose};
+use crate::rc::conn::{Among, Cause, Conn, ConnId, Whose};
 use crate::rc::context::RcContext;
 use crate::rc::ended::{Ended, Endings};
+use crate::rc::evict::IDLE_MS;
 use crate::rc::senders::Senders;
 use crate::rc::window::{Buffers, Window};
 use crate::ud::ring::drop_frame;
@@ -34,9 +33,6 @@ use crate::ud::ring::drop_frame;
 /// The most connections, those that have ended and are not over included. A peer may have asked for another one while its
 /// first one is there.
 pub(crate) const MOST: usize = 2 * MAX_CONNECTIONS + MAX_SENDERS;
-
-// An interface in need says how many it has.
-const _: () = assert!(MOST <= MAX_HELD as usize);
 
 /// The widest window of a connection.
 const WINDOW: u16 = 64;
@@ -57,9 +53,6 @@ pub(crate) struct Connections {
     own: HwAddr,
     /// The most connections there may be in channels.
     cap: usize,
-    /// The connections that all interfaces on the RDMA device may have, and our number among these.
-    quota: Arc<Quota>,
-    number: u16,
     per_peer: u8,
     idle_ms: u64,
     /// Failures to find a place for a channel.
@@ -105,7 +98,7 @@ pub(crate) struct Wanted {
 /// A job for the work item.
 pub(crate) enum Job {
     /// Ask for a connection.
-    Ask(Wanted, Room),
+    Ask(Wanted, Window),
     /// Go on to end one.
     End(Ended),
     /// Nothing, for so many milliseconds.
@@ -128,7 +121,6 @@ impl Connections {
         rc_context: Arc<RcContext>,
         counters: Arc<Counters>,
         buffers: u32,
-        quota: Arc<Quota>,
     ) -> Result<Self> {
         let mut channels = KVec::with_capacity(MAX_CONNECTIONS, GFP_KERNEL)?;
         for _ in 0..MAX_CONNECTIONS {
@@ -146,8 +138,6 @@ impl Connections {
             counters,
             own,
             cap: 0,
-            number: quota.number(),
-            quota,
             per_peer: 0,
             idle_ms: 0,
             tried: Tried::default(),
@@ -295,7 +285,6 @@ impl Connections {
     /// A connection is not used any more: the work item, which the caller wakes, ends it.
     pub(crate) fn end(&mut self, rc: Arc<Conn>, cause: Cause) {
         rc.conclude(cause);
-        rc.permit.mark_ending();
         self.ended.add(rc);
     }
 
@@ -432,7 +421,7 @@ impl Connections {
         if asked.count() >= self.cap.div_ceil(2) {
             return Advance::Deadline(Some(now.saturating_add(IDLE_MS)));
         }
-        let Some(room) = self.take_room(Whose::Ours, true, now) else {
+        let Some(window) = self.take_room(Whose::Ours, true, now) else {
             self.counters.connected.no_room.add_shared(1);
             // Once the least recently used one may go, if it is not used again.
             return Advance::Deadline(Some(now.saturating_add(IDLE_MS)));
@@ -448,26 +437,21 @@ impl Connections {
                     number: channel.number,
                     ticket,
                 };
-                Advance::Job(Job::Ask(wanted, room))
+                Advance::Job(Job::Ask(wanted, window))
             }
             None => Advance::Deadline(channel.deadline(now)),
         }
     }
 
-    /// Room for one more connection, if there is any: in the table, in the buffers and on the RDMA device.
-    /// If not, and `may_evict`, there may be soon.
-    pub(super) fn take_room(&mut self, whose: Whose, may_evict: bool, now: u64) -> Option<Room> {
+    /// Room for one more connection, if there is any: in the table, and in the buffers. If not, and `may_evict`, there may be
+    /// soon.
+    pub(super) fn take_room(&mut self, whose: Whose, may_evict: bool, now: u64) -> Option<Window> {
         let count = self.count();
         let mut crowd = self.crowd(whose);
         if crowd.is_none() && count + (self.ended.count() as usize) < MOST {
-            if let Some(window) = self.take_buffers(whose) {
-                if let Ok(permit) = self.quota.take(self.number, count, now) {
-                    return Some(Room { window, permit });
-                }
-                if may_evict {
-                    self.quota.want(self.number, count, now);
-                }
-                return None;
+            let window = self.take_buffers(whose);
+            if window.is_some() {
+                return window;
             }
             // Those that others send by have no buffers set aside.
             let shared = self.rc_context.intake.is_shared();
