@@ -94,15 +94,13 @@ pub struct Binding<'a> {
 ///
 /// # Invariants
 ///
-/// * `inner.napi` is registered with `dev` and enabled until this is dropped, but for moments in which `dev` is locked.
-/// * `runs` says whether polls have a state, which only the owner of this changes.
+/// `inner.napi` is registered with `dev` and enabled until this is dropped, but for moments in which `dev` is locked.
 ///
 /// # Context
 ///
 /// Dropping sleeps.
 pub struct Napi<P: Poll> {
     inner: Arc<Inner<P>>,
-    runs: bool,
     dev: DeviceRef,
 }
 
@@ -116,8 +114,9 @@ pub struct Napi<P: Poll> {
 /// * `timer` is set up; it is started by polls that have a state only, and so stopped for good with them.
 /// * `state` and `source` are the poll's while `has_state`, and the [`Napi`]'s owner's otherwise, who has waited for the polls
 ///   that found it true. `source` is only shared by polls. Both are None once the [`Napi`] was dropped.
-/// * `enabled` says whether polls have a state: while it is locked and true, they run when they are scheduled.
-/// * `asked` is null, or points to a question that whoever holds `enabled` waits to be answered.
+/// * `has_state` is changed by the [`Napi`]'s owner only, with `questions` locked: while that is locked and the poll has a state,
+///   the poll runs when it is scheduled.
+/// * `asked` is null, or points to a question that whoever holds `questions` waits to be answered.
 ///   The poll makes it null when it has done so, and touches it no more.
 #[pin_data]
 struct Inner<P: Poll> {
@@ -129,7 +128,7 @@ struct Inner<P: Poll> {
     source: UnsafeCell<Option<P::Source>>,
     has_state: Atomic<bool>,
     #[pin]
-    enabled: Mutex<bool>,
+    questions: Mutex<()>,
     asked: Atomic<*mut Asked<'static, P>>,
     #[pin]
     _pin: PhantomPinned,
@@ -184,7 +183,7 @@ impl<P: Poll> Napi<P> {
                 state: UnsafeCell::new(None),
                 source: UnsafeCell::new(None),
                 has_state: Atomic::new(false),
-                enabled <- new_mutex!(false),
+                questions <- new_mutex!(()),
                 asked: Atomic::new(core::ptr::null_mut()),
                 _pin: PhantomPinned,
             }),
@@ -195,7 +194,6 @@ impl<P: Poll> Napi<P> {
         // INVARIANT: It was just registered and enabled, and has no state.
         Ok(Self {
             inner,
-            runs: false,
             dev: dev.get(),
         })
     }
@@ -231,7 +229,7 @@ impl<P: Poll> Napi<P> {
     // Not in the caller, which would have the state on its stack twice.
     #[inline(never)]
     pub fn enable(&mut self, state: P, source: P::Source) -> Result {
-        if self.runs {
+        if self.has_state() {
             return Err(EBUSY);
         }
         // SAFETY: Polls have no state, so that state and source are the owner's, which `&mut self` makes us.
@@ -241,10 +239,9 @@ impl<P: Poll> Napi<P> {
             self.bind_pools(state, true);
         }
         self.reset_limit();
+        let _questions = self.inner.questions.lock();
         // INVARIANT: The state is the poll's from here on.
         self.inner.has_state.store(true, Release);
-        self.runs = true;
-        *self.inner.enabled.lock() = true;
         Ok(())
     }
 
@@ -275,12 +272,12 @@ impl<P: Poll> Napi<P> {
 
     /// Stops the poll; gives its state, if it was running.
     fn stop(&mut self) -> Option<&mut Option<P>> {
-        if !self.runs {
+        if !self.has_state() {
             return None;
         }
-        // Questions are answered before.
-        *self.inner.enabled.lock() = false;
+        let questions = self.inner.questions.lock();
         self.inner.has_state.store(false, Relaxed);
+        drop(questions);
         // SAFETY: The instance is enabled by the type invariant. A poll that has completed may still be arming its source;
         // polls are RCU readers. The device is unlocked below.
         unsafe {
@@ -289,10 +286,8 @@ impl<P: Poll> Napi<P> {
             bindings::hrtimer_cancel(self.inner.timer.get());
             bindings::synchronize_net();
         }
-        // INVARIANT: No poll that has seen the state runs any more.
-        self.runs = false;
         self.reset_limit();
-        // SAFETY: It is ours from here on. The source goes too: it may hold what holds a handle to this very instance.
+        // SAFETY: No poll that has seen the state runs any more: it is ours from here on. The source goes too: it may hold what holds a handle to this very instance.
         let slot = unsafe {
             *self.inner.source.get() = None;
             &mut *self.inner.state.get()
@@ -306,6 +301,11 @@ impl<P: Poll> Napi<P> {
             bindings::ipoib_rs_netdev_unlock(self.dev.as_raw());
         }
         Some(slot)
+    }
+
+    /// Returns true if polls have a state.
+    fn has_state(&self) -> bool {
+        self.inner.has_state.load(Relaxed)
     }
 
     /// Has the byte limit of the queue that the instance polls, if any, forget what was sent. No poll has a state.
@@ -392,8 +392,8 @@ impl<P: Poll> Handle<P> {
     ///
     /// Process context; sleeps. With RTNL or without.
     pub fn ask<R: Send>(&self, f: impl FnOnce(&mut P) -> R + Send) -> Result<R> {
-        let enabled = self.inner.enabled.lock();
-        if !*enabled {
+        let questions = self.inner.questions.lock();
+        if !self.inner.has_state.load(Relaxed) {
             return Err(ENETDOWN);
         }
         let (mut f, mut answer) = (Some(f), None);
@@ -404,14 +404,14 @@ impl<P: Poll> Handle<P> {
                 question,
                 answered <- Completion::new(),
             }));
-            // INVARIANT: We hold `enabled` until it is answered.
+            // INVARIANT: We hold `questions` until it is answered.
             self.inner
                 .asked
                 .store(core::ptr::from_ref(&*asked).cast_mut().cast(), Release);
             self.schedule();
             asked.answered.wait_for_completion();
         }
-        drop(enabled);
+        drop(questions);
         answer.ok_or(ENETDOWN)
     }
 }
