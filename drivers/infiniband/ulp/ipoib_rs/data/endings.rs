@@ -30,6 +30,12 @@ impl Tx {
             let Some(mut skb) = channel.backlog.pop() else {
                 break;
             };
+            let pieces = skb.gso().map_or(1, |gso| u32::from(gso.segments));
+            let goes = skb.is_gso() || self.ud.fits(&address, skb.len());
+            if goes && !self.ud.ring.has_room(pieces) {
+                self.ud.ring.drop(dev, skb, DropReason::Flushed);
+                continue;
+            }
             match skb.push(address.as_bytes()) {
                 Ok(()) => self.send_meanwhile(dev, address, at, skb, now),
                 Err(_) => self.ud.ring.drop(dev, skb, DropReason::NoMemory),

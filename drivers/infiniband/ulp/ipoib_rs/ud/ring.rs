@@ -338,6 +338,11 @@ impl UdRing {
         }
     }
 
+    /// Returns true if the ring takes so many frames, and one more.
+    pub(crate) fn has_room(&mut self, frames: u32) -> bool {
+        self.sender.free() > frames
+    }
+
     /// How many frames are on the ring.
     pub(crate) fn in_flight(&mut self) -> u32 {
         self.sender.in_flight()
