@@ -49,7 +49,7 @@ const MEMORY: u32 = 512;
 /// First line of a report that is named in the next one.
 const CUT: &str = "------------[ cut here ]------------";
 
-/// Such a time if a fault is made in the driver: many make the guest hang.
+/// The same limit for a guest whose driver has a fault: many of these hang.
 pub(crate) const IMPATIENT: Duration = Duration::from_secs(90);
 
 /// Kind of the failure of a guest that hangs.

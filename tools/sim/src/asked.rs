@@ -102,7 +102,7 @@ pub(crate) const REQUESTS: [(&str, &str); 16] = [
     ),
 ];
 
-/// Options of the module; it refuses some.
+/// Options of the module, some of which are invalid.
 pub(crate) const OPTIONS: [&str; 9] = [
     "replace=1",
     "replace=2",
@@ -129,7 +129,7 @@ pub(crate) const ETHERNET: [(&str, &str); 7] = [
     ),
     (
         "ip addr replace 192.0.2.$h/24 dev eth0; ip link set eth0 addrgenmode none; ip -6 addr flush dev eth0",
-        "ip link set eth0 addrgenmode eui64; ip link set eth0 down; ip link set eth0 up",
+        "ip addr del 192.0.2.$h/24 dev eth0; ip link set eth0 addrgenmode eui64; ip link set eth0 down; ip link set eth0 up",
     ),
     (
         "ip -6 addr flush dev eth0",

@@ -94,8 +94,8 @@ pub(crate) fn heal(world: &World) -> Result<()> {
         fabric::plug(world, cable, true)?;
     }
     fabric::keep_manager(world, 1)?;
-    if world.optional.load(Ordering::Relaxed) {
-        // With its options, it may make interfaces of its own.
+    if world.has_options.load(Ordering::Relaxed) {
+        // With options, the driver may have made interfaces by itself.
         load(world, false)?;
     }
     load(world, true)?;
@@ -141,8 +141,8 @@ fn heal_device(world: &World, host: Host, driver: Driver) -> Result<()> {
     fabric::take_in(host)
 }
 
-/// Gives the interfaces of a host the variables that they begin with. Rings stay as they are: new ones would heal whatever is
-/// wrong with them.
+/// Gives the interfaces of a host the variables that they begin with. Rings stay as they are: new ones would repair whatever
+/// is wrong.
 fn set_defaults(host: Host, child: bool) -> Result<()> {
     let interfaces = [Interface::Parent, Interface::Child];
     for interface in &interfaces[..1 + usize::from(child)] {

@@ -120,8 +120,8 @@ pub fn draw(seed: u64) -> Plan {
                 // Those of queue pairs come untimely.
                 Act::Event(host, event) if event.ends_with(" all") => is_ours(&setting, *host),
                 Act::Starve(..) | Act::Scarce(_) => is_scarce,
-                // Nor is it to be asked in such ways.
-                Act::Knock(_, _, to, ..) => is_ours(&setting, *to),
+                // The kernel's own driver is not sent malformed requests either.
+                Act::Knock(_, _, to, ..) => !setting.roce && is_ours(&setting, *to),
                 _ => true,
             };
             if !is_fair {
@@ -374,7 +374,7 @@ impl Source {
         match self.between(0, 16) {
             0..=7 => {
                 let rule = self.rule();
-                // A queue that stands still is not stuck for the driver before ten seconds are over.
+                // The driver takes a queue for stuck after ten seconds only.
                 let lasts = if rule == "hold" { 2 * lasts } else { lasts };
                 vec![
                     (0, Act::Fail(host, rule)),

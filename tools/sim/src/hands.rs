@@ -39,11 +39,12 @@ const KNOCK: &str = concat!(
     include_str!("../../../tests/guest/hwsim/weather/knock.py")
 );
 
-/// Program that accepts what the RDMA connection manager brings, and one that connects.
+/// Program that accepts connections of the RDMA connection manager.
 const ACCEPT: &str = concat!(
     include_str!("../../../tests/guest/hwsim/rdmacm/ucm.py"),
     include_str!("../../../tests/guest/hwsim/rdmacm/server.py")
 );
+/// Program that makes one.
 const CONNECT: &str = concat!(
     include_str!("../../../tests/guest/hwsim/rdmacm/ucm.py"),
     include_str!("../../../tests/guest/hwsim/rdmacm/client.py")
@@ -150,10 +151,11 @@ impl Hand {
             }
             Act::Load(on) => load(world, *on),
             Act::LoadWith(options) => {
-                world.optional.store(true, Ordering::Relaxed);
                 let words = ["modprobe", "ipoib_rs"];
                 let words: Vec<&str> = words.into_iter().chain(options.split(' ')).collect();
-                run(&words, "").map(drop)
+                run(&words, "")?;
+                world.has_options.store(true, Ordering::Relaxed);
+                Ok(())
             }
             Act::Fail(host, rules) => {
                 world.note_rules(*host, rules != "clear");
@@ -182,9 +184,9 @@ impl Hand {
             Act::Flood(host, to, datagrams) => traffic::flood(*host, *to, *datagrams),
             Act::Ask(host, interface, text) => ask(world, *host, *interface, text),
             Act::Knock(host, interface, to, seed, requests) => {
-                knock(*host, *interface, *to, [*seed, *requests])
+                knock(world, *host, *interface, *to, [*seed, *requests])
             }
-            Act::Meet(host, interface, to) => meet(*host, *interface, *to),
+            Act::Meet(host, interface, to) => meet(world, *host, *interface, *to),
             Act::Guids(host, some) => set_guids(world, *host, *some),
             Act::Burst(from, bytes) => {
                 self.traffic.burst(*from, *bytes);
@@ -275,8 +277,8 @@ fn set_guids(world: &World, host: Host, some: bool) -> Result<()> {
     .map(drop)
 }
 
-/// Asks a host's interface for connections, from the same interface of another host: a seed, and how many.
-fn knock(host: Host, interface: Interface, to: Host, how: [u32; 2]) -> Result<()> {
+/// Has `host` send `to` connection requests; `how` is the seed and the number of requests.
+fn knock(world: &World, host: Host, interface: Interface, to: Host, how: [u32; 2]) -> Result<()> {
     let identity = |host| {
         let file = format!("/sys/class/net/{}/address", name(interface));
         let read = || {
@@ -289,24 +291,32 @@ fn knock(host: Host, interface: Interface, to: Host, how: [u32; 2]) -> Result<()
         anyhow::Ok((Ipv6Addr::from(address).to_string(), qpn.to_string()))
     };
     let ((own_gid, own_qpn), (gid, qpn)) = (identity(host)?, identity(to)?);
+    let pkey = match interface {
+        Interface::Parent => "0xffff",
+        Interface::Child => "0x8001",
+    };
     let [seed, requests] = how.map(|number| number.to_string());
     let words = [
-        "python3", "-c", KNOCK, &gid, &qpn, &own_gid, &own_qpn, &seed, &requests,
+        "python3", "-c", KNOCK, &gid, &qpn, &own_gid, &own_qpn, pkey, &seed, &requests,
     ];
-    inside(host, || run(&words, "")).map(drop)
+    let answers = inside(host, || run(&words, ""))?;
+    let confirmed = answers.matches("confirmed").count();
+    world.log(&format!("{confirmed} requests were confirmed"));
+    Ok(())
 }
 
-/// Has a program listen on a host, and another one connect to it.
-fn meet(host: Host, interface: Interface, to: Host) -> Result<()> {
+/// Connects a program on `host` to a listener on `to`.
+fn meet(world: &World, host: Host, interface: Interface, to: Host) -> Result<()> {
     let [from, to_ip] = [host, to].map(|host| ip4(host, interface).to_string());
     let words = ["python3", "-c", ACCEPT, &to_ip, "7", "peer"].map(str::to_owned);
     let mut server = start(to, &words, &[])?;
     thread::sleep(Duration::from_millis(300));
     let words = ["python3", "-c", CONNECT, &from, &to_ip, "7", "5"];
     let result = inside(host, || run(&words, ""));
-    server.kill()?;
-    server.wait()?;
-    result.map(drop)
+    let _ = server.kill();
+    let _ = server.wait();
+    world.log(&format!("met: {}", result?.trim()));
+    Ok(())
 }
 
 /// Returns true if an error says that an argument was invalid.
@@ -322,16 +332,21 @@ fn power(world: &World, host: Host, on: bool) -> Result<()> {
         fabric::end_manager(world, host, true)?;
     }
     fabric::power(world, host, on)?;
-    // One that fails as it is switched on, or for which there is no memory, may have no queue pairs for management.
-    let fails = world.fails(host) || world.scarce.load(Ordering::Relaxed);
-    world.note_use(host, on && fails);
+    // One that fails as it is switched on, or for which there is no memory, may have no queue pairs for management. They are made
+    // again as it comes into its namespace.
+    let fails = || world.fails(host) || world.scarce.load(Ordering::Relaxed);
+    world.note_use(host, on && fails());
     if !on {
         // One may have been started since.
         return fabric::end_manager(world, host, true);
     }
     // It came off as the HCA was switched off.
     fabric::plug(world, Cable::Host(host), true)?;
-    fabric::take_in(host)?;
+    let taken = fabric::take_in(host);
+    if fails() {
+        world.note_use(host, true);
+    }
+    taken?;
     fabric::set_up(world, host)
 }
 
@@ -376,7 +391,9 @@ pub(crate) fn load(world: &World, on: bool) -> Result<()> {
         }
         return Ok(());
     }
-    run(&["modprobe", "-r", "ipoib_rs"], "").map(drop)
+    run(&["modprobe", "-r", "ipoib_rs"], "")?;
+    world.has_options.store(false, Ordering::Relaxed);
+    Ok(())
 }
 
 /// Writes a value to a file of an interface in sysfs, while the allocation of this number fails. No program is started: the

@@ -106,8 +106,8 @@ pub(crate) fn add(world: &World, host: Host, interface: Interface) -> Result<()>
     }
 }
 
-/// Returns true if a host's `ib0` is of this checkout's driver: then it has variables. Its link type may be that of the
-/// kernel's own.
+/// Returns true if a host's `ib0` is of this checkout's driver, which is so if it has sysctls: with `replace=1`, its link type
+/// is `ipoib`.
 pub(crate) fn is_ours(host: Host) -> bool {
     inside(host, || Ok(fs::exists("/proc/sys/net/ipoib/ib0")?)).unwrap_or(false)
 }

@@ -153,7 +153,7 @@ pub enum Act {
     Move(Host, Interface, Option<Host>),
     /// Unloads the driver, or loads it.
     Load(bool),
-    /// Loads the driver with these options, some of which it refuses.
+    /// Loads the driver with these options, some of which are invalid.
     LoadWith(String),
     /// Sets rules for how an HCA fails.
     Fail(Host, String),
@@ -171,9 +171,9 @@ pub enum Act {
     Frames(Host, Interface, Option<Host>, u32),
     /// Sends so many small datagrams from a host to another one, as fast as sockets take them.
     Flood(Host, Host, u32),
-    /// Has a user of a host ask another one for so many connections, by requests of which many are wrong, from a seed.
+    /// Has a host send another one connection requests, many of them malformed: a seed, and how many.
     Knock(Host, Interface, Host, u32, u32),
-    /// Connects a program of a host to one of another host, by the RDMA connection manager and the addresses of the interface.
+    /// Connects a program of a host to one of another host through the RDMA connection manager, by the addresses of an interface.
     Meet(Host, Interface, Host),
     /// Gives a host's port a second GUID, as a subnet manager would, or takes it away.
     Guids(Host, bool),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Watches over hosts while a plan is played: what an interface says of itself is true, or soon is.
+//! Watches over hosts while a plan is played: an interface's carrier must match its port, and its address its mode, after a few
+//! seconds.
 
 use crate::hands::DEBUG;
 use crate::host::name;
@@ -17,8 +18,8 @@ use std::time::{Duration, Instant};
 /// Time between two looks.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Looks in a row that find an interface wrong: the driver may have to wait for RTNL, which others hold while they wait for
-/// the SA.
+/// Wrong looks in a row that are a failure: the driver may have to wait for RTNL, which others hold while they wait for the
+/// SA.
 const LATE: u32 = 4;
 
 /// The flag of an address for connections (RFC 4755, section 3).
@@ -50,7 +51,9 @@ fn watch(world: &World, host: Host, end: Instant) -> Result<()> {
             };
             *wrong += 1;
             if *wrong == LATE {
-                bail!("{} {what}", name(*interface));
+                let what = format!("{} {what}", name(*interface));
+                world.log(&format!("host {host}: {what}"));
+                bail!(what);
             }
         }
         thread::sleep(SECOND);
@@ -58,14 +61,16 @@ fn watch(world: &World, host: Host, end: Instant) -> Result<()> {
     Ok(())
 }
 
-/// Returns what is wrong with an interface of this checkout's driver, if it is there.
+/// Returns what is wrong with an interface of this checkout's driver; None if it does not exist.
 fn look(world: &World, host: Host, interface: Interface) -> Option<&'static str> {
     let name = name(interface);
     if !Path::new("/proc/sys/net/ipoib").join(name).exists() {
         return None;
     }
     let attribute = |attribute| fs::read_to_string(format!("/sys/class/net/{name}/{attribute}"));
-    let port = fs::read_to_string(format!("{DEBUG}/ib_hwsim/sim/h{host}/port1")).ok()?;
+    // There is none while the HCA is off.
+    let port = format!("{DEBUG}/ib_hwsim/sim/h{host}/port1");
+    let port = fs::read_to_string(port).unwrap_or_default();
     // It cannot be read of an interface that is down.
     let has_carrier = attribute("carrier").is_ok_and(|carrier| carrier.trim() == "1");
     if has_carrier && !port.starts_with("state: Active") {

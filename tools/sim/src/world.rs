@@ -29,7 +29,7 @@ pub(crate) struct World {
     /// Hosts on which users have changed addresses.
     addressed: Mutex<BTreeSet<Host>>,
     /// The driver was loaded with options.
-    pub(crate) optional: AtomicBool,
+    pub(crate) has_options: AtomicBool,
     /// Atomic allocations fail.
     pub(crate) scarce: AtomicBool,
     /// Cables may have brought packets twice.
@@ -48,7 +48,7 @@ impl World {
             failing: Mutex::default(),
             beyond_use: Mutex::default(),
             addressed: Mutex::default(),
-            optional: AtomicBool::new(false),
+            has_options: AtomicBool::new(false),
             scarce: AtomicBool::new(false),
             doubles: Arc::default(),
         })

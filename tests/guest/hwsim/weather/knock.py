@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 
-# Asks an interface for connections, by requests of which many are wrong, and does with its answers what comes to mind.
-# Follows ucm.py. Arguments: GID and QPN of the interface that is asked, those of the own one, a seed, and how many requests.
+# Sends an interface connection requests, many of them malformed, confirms most of its replies, and prints what became of each.
+# Follows ucm.py. Arguments: GID and QPN of the interface that is asked, those of the local one, its P_Key, a seed, and the number
+# of requests, of which no more are sent after some seconds.
 
 import time
 gid, own_gid = (socket.inet_pton(socket.AF_INET6, name) for name in sys.argv[1:5:2])
 qpn, own_qpn = (int(sys.argv[n], 0) for n in (2, 4))
-chance = random.Random(int(sys.argv[5]))
+pkey, chance = int(sys.argv[5], 0), random.Random(int(sys.argv[6]))
+end = time.monotonic() + 8
 random.seed(chance.random())
 
 def private():
@@ -29,7 +31,7 @@ def private():
 def ask():
     number = create(0x13f)
     service = chance.choice([0x10 << 56, 0x10 << 56, 0x01 << 56, 0x02 << 56]) | chance.choice([qpn] * 7 + [qpn ^ 1])
-    addresses = ib(own_gid) + ib(gid, service, 2**64 - 1)
+    addresses = b"".join(name[:2] + struct.pack("!H", pkey) + name[4:] for name in (ib(own_gid), ib(gid, service, 2**64 - 1)))
     for step, body in (
         (RESOLVE_ADDRESS, struct.pack("=IIHHI", number, 2000, 48, 48, 0) + addresses),
         (RESOLVE_ROUTE, struct.pack("=II", number, 2000)),
@@ -37,19 +39,22 @@ def ask():
     ):
         command(step, body)
         about = None
-        # Earlier ones come to an end as well.
+        # Events of earlier requests come, too.
         while about != number:
-            about, what, _ = event(5, "")
+            about, what, _ = event(1, "")
     if what == "response" and chance.random() < 0.8:
         # Without parameters this confirms the answer.
         command(ACCEPT, struct.pack("=Q", 1) + bytes(272) + struct.pack("=II8x", number, 0))
+        return "confirmed"
     return what
 
-for _ in range(int(sys.argv[6])):
+for _ in range(int(sys.argv[7])):
+    if time.monotonic() > end:
+        break
     try:
         said = ask()
     except (OSError, SystemExit) as error:
-        # Devices go, the network has no route, and nobody may answer.
+        # The device may be gone, the target unreachable, or no reply may come.
         said = error
     print(said, flush=True)
     time.sleep(chance.choice([0, 0, 0.01, 0.3]))
