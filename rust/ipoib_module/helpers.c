@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Parts of ipoib_rs that have to be in C: a parameter that is a string, which those of Rust
- * cannot be, and what ib_ipoib finds in an interface.
+ * Parts of ipoib_rs that have to be in C: a string parameter, which Rust modules cannot declare,
+ * and what ib_ipoib finds in an interface.
  */
 
 #include "helpers.h"

@@ -2,8 +2,8 @@
 
 //! Parts of ipoib_rs that have to be in C, made safe.
 //!
-//! These are a parameter of the module that `module!` cannot declare, a string, and the beginning of an interface's private
-//! area, where `ib_ipoib` looks.
+//! These are a string parameter, which `module!` cannot declare, and the beginning of an interface's private area, where
+//! `ib_ipoib` looks.
 
 #![crate_name = "ipoib_module"]
 

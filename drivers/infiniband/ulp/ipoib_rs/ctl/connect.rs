@@ -26,8 +26,8 @@ use crate::base::work::Work;
 use crate::ctl::disconnect;
 use crate::data::rx;
 use crate::data::tx::Tx;
-use crate::rc::admission;
-use crate::rc::conn::{Among, Cause, Conn, ConnId, Role};
+use crate::rc::admission::{self, Admitted};
+use crate::rc::conn::{Cause, Conn, ConnId, Role};
 use crate::rc::context::{Negotiated, RcContext};
 use crate::rc::table::{Found, Job, Place, Wanted};
 use crate::rc::window::Window;
@@ -102,10 +102,13 @@ fn ask(dev: &Device<Interface>, rc_context: &Arc<RcContext>, wanted: &Wanted, wi
     let (rc, path) = match made {
         Ok(made) => made,
         Err(error) => {
-            log(dev, address, error);
-            connected.failed.add_shared(1);
-            if let Some(tx) = dev.lock_tx().as_mut() {
-                tx.not_asked(dev, wanted, error, now_ms());
+            let mut guard = dev.lock_tx();
+            let tx = guard.as_mut();
+            let failed = tx.is_none_or(|tx| tx.not_asked(dev, wanted, error, now_ms()));
+            drop(guard);
+            if failed {
+                log(dev, address, error);
+                connected.failed.add_shared(1);
             }
             return;
         }
@@ -364,17 +367,17 @@ impl ConnListener {
         Ok(admission::Request { peer, origin, data })
     }
 
-    /// Returns true if there is room for it, and if so, a window.
-    fn admit(&self, request: &admission::Request) -> Result<Window, Refusal> {
+    /// Admits a request.
+    fn admit(&self, request: &admission::Request) -> Result<Admitted, Refusal> {
         let mut guard = self.dev.lock_tx();
         let connections = guard.as_mut().and_then(Tx::connections);
         let connections = connections.ok_or(Refusal::Closed)?;
-        let window = connections.admit(request, now_ms());
+        let admitted = connections.admit(request, now_ms());
         if connections.ended.has_new() {
-            // Others have made room for it.
+            // A connection was ended to make room.
             Interface::queue(&self.dev, Work::Connections, 0);
         }
-        window
+        admitted
     }
 
     /// The role of who sent a request.
@@ -407,7 +410,7 @@ impl ConnListener {
     ///
     /// # Errors
     ///
-    /// Nothing came of it.
+    /// No connection could be made, and the peer has no answer.
     fn accept(
         &self,
         incoming: Incoming<'_>,
@@ -481,10 +484,10 @@ impl Listen for ConnListener {
         let counters = &self.dev.data().get_ref().counters.connected;
         counters.requests_received.add_shared(1);
         let admitted = self.examine(&incoming).and_then(|request| {
-            let window = self.admit(&request)?;
-            Ok((request, window))
+            let admitted = self.admit(&request)?;
+            Ok((request, admitted))
         });
-        let (request, window) = match admitted {
+        let (request, Admitted { window, may_evict }) = match admitted {
             Ok(admitted) => admitted,
             Err(refusal) => {
                 self.count_refused(refusal);
@@ -499,9 +502,11 @@ impl Listen for ConnListener {
             Err(error) => {
                 self.log(&peer, error);
                 self.count_refused(Refusal::Full);
-                // The device may have no more queue pairs.
-                if let Some(connections) = self.dev.lock_tx().as_mut().and_then(Tx::connections) {
-                    connections.make_room(Among::All, now_ms());
+                let mut guard = self.dev.lock_tx();
+                let connections = guard.as_mut().and_then(Tx::connections);
+                if let Some(connections) = connections.filter(|_| may_evict) {
+                    // The peer asks again.
+                    let _ = connections.make_room_on_device(error, now_ms());
                 }
             }
         }

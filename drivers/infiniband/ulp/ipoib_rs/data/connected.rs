@@ -6,6 +6,7 @@
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::{Device, Taken};
 use ipoib_netdev::skb::{Keep, TxSkb};
+use ipoib_proto::connection::End;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::fragment;
 use ipoib_proto::header::{EtherType, Header};
@@ -22,7 +23,7 @@ use crate::base::interface::Interface;
 use crate::base::work::Work;
 use crate::base::{ADDR_LEN, HEADER_LEN};
 use crate::data::tx::{address, ether_type, front, Tx};
-use crate::rc::conn::{Among, Cause, Conn, ConnId, Role};
+use crate::rc::conn::{Cause, Conn, ConnId, Role};
 use crate::rc::context::Negotiated;
 use crate::rc::form::tcp_v4_header;
 use crate::rc::ring::RcRing;
@@ -403,27 +404,31 @@ impl Tx {
         }
     }
 
-    /// A connection that was to be asked for could not be made.
+    /// A connection that was to be asked for could not be made. Returns true if the attempt has failed: false, if the device
+    /// will have room for another one soon.
     pub(crate) fn not_asked(
         &mut self,
         dev: &Device<Interface>,
         wanted: &Wanted,
         error: Error,
         now: u64,
-    ) {
+    ) -> bool {
         let Some(connections) = self.connections() else {
-            return;
+            return true;
         };
-        if error != EHOSTUNREACH {
-            // The device may have no more queue pairs.
-            connections.make_room(Among::All, now);
-        }
+        let end = if connections.make_room_on_device(error, now) {
+            connections.counters.connected.no_room.add_shared(1);
+            End::NoRoom
+        } else {
+            End::Failed
+        };
         if let Some(at) = connections.find_channel(&wanted.address, wanted.number) {
             if let Some(channel) = connections.channel_at(at) {
-                let _ = channel.machine.failed(wanted.ticket, now);
+                let _ = channel.machine.ended(wanted.ticket, end, now);
             }
             self.give_up(dev, at, now);
         }
+        end == End::Failed
     }
 
     /// A connection is up that we have asked for, on these terms.

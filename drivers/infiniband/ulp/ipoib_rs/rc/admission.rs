@@ -25,6 +25,13 @@ pub(crate) struct Request {
     pub(crate) data: PrivateData,
 }
 
+/// A request that may be accepted.
+pub(crate) struct Admitted {
+    pub(crate) window: Window,
+    /// A connection may be evicted for it.
+    pub(crate) may_evict: bool,
+}
+
 impl Connections {
     /// Load that counts against a request of that origin, for a connection that we send by as well if it is `ours`.
     fn load(&self, origin: Origin, ours: bool) -> Load {
@@ -57,12 +64,12 @@ impl Connections {
         unconfirmed.nth(place).map(|(at, _)| at)
     }
 
-    /// The room that there is for a request of a peer's, which others may have ended for.
+    /// Admits a peer's request, for which other connections may be ended.
     ///
     /// # Errors
     ///
     /// Why it is refused.
-    pub(crate) fn admit(&mut self, request: &Request, now: u64) -> Result<Window, Refusal> {
+    pub(crate) fn admit(&mut self, request: &Request, now: u64) -> Result<Admitted, Refusal> {
         let Request { peer, origin, data } = request;
         // A frame confirms a connection, too.
         self.senders.look(now);
@@ -102,8 +109,8 @@ impl Connections {
             None => Whose::Sender(*origin),
         };
         let window = self.take_room(whose, may_evict, now);
-        // Without a window now, the end of the other one makes some for the next attempt, unless the asker's own host has its
-        // part already.
+        // If there is no window now, the end of the other one makes room for the next attempt, unless the asker's own host has
+        // its part already.
         let has_part = matches!(self.crowd(whose), Some(Among::SendersOf(_)));
         let helps = window.is_some() || (self.ended.count() == 0 && !has_part);
         if let Some(at) = other.filter(|_| helps) {
@@ -111,7 +118,8 @@ impl Connections {
                 self.end(rc, Cause::Idle);
             }
         }
-        window.ok_or(Refusal::Full)
+        let window = window.ok_or(Refusal::Full)?;
+        Ok(Admitted { window, may_evict })
     }
 
     /// Looks for a place for the channel of a peer that asks for a connection; true if there is one. If not, and `may_evict`,

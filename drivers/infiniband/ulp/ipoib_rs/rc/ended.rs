@@ -22,7 +22,7 @@ pub(crate) struct Endings {
     list: KVec<Ended>,
     /// How many of the list the work item has yet to begin to end.
     new: usize,
-    /// The work item has one in hand, or had one when it asked for another the last time.
+    /// True from `take_due`, which has returned one, to the next call of `take_due` or `keep`.
     in_hand: bool,
 }
 
@@ -40,26 +40,27 @@ impl Endings {
         })
     }
 
-    /// Adds one that is not used any more. Without room, which `Connections::take_room` has looked for, it is destroyed
-    /// as it is.
+    /// Adds a connection that is to be ended. `Connections::take_room` has seen to it that there is room; without, it would be
+    /// destroyed as it is.
     pub(super) fn add(&mut self, rc: Arc<Conn>) {
         let ended = Ended {
             rc,
             ending: None,
             due: 0,
         };
-        if self.list.push_within_capacity(ended).is_ok() {
-            self.new += 1;
-        }
+        let added = self.list.push_within_capacity(ended).is_ok();
+        debug_assert!(added);
+        self.new += usize::from(added);
     }
 
-    /// There is more to do for one whose end was begun, from `due` on. There is room for it, as above.
+    /// Puts back a connection whose end goes on at `due`. There is room for it, as above.
     pub(super) fn keep(&mut self, ended: Ended, due: u64) {
         self.in_hand = false;
-        let _ = self.list.push_within_capacity(Ended { due, ..ended });
+        let kept = self.list.push_within_capacity(Ended { due, ..ended });
+        debug_assert!(kept.is_ok());
     }
 
-    /// Takes one for which there is something to do. The one that was taken before is over, or was kept.
+    /// Takes a connection that is due. The one that was taken before was destroyed or put back.
     pub(super) fn take_due(&mut self, now: u64) -> Option<Ended> {
         self.in_hand = false;
         let new = self.list.iter().filter(|ended| ended.ending.is_none());

@@ -3,24 +3,46 @@
 //! The least recently used connection, which makes room for others.
 
 use ipoib_proto::hwaddr::HwAddr;
+use kernel::prelude::*;
 
 use crate::rc::conn::{Among, Cause, Least, Used};
-use crate::rc::table::Connections;
+use crate::rc::table::{Connections, IDLE_MS};
 
-/// A connection that makes room has not been used for at least so long.
-pub(super) const IDLE_MS: u64 = 100;
+/// Time that an evicted connection's queue pair has to be destroyed, in milliseconds. No other one is evicted for room on
+/// the device before it is over, and the evicted peer asks for no connection for twice as long.
+const ROOM_MS: u64 = 1_000;
 
 impl Connections {
-    /// Ends the connection among these that was used least recently, if that is long ago, since there are too many.
-    /// Not if there will be room anyway.
-    pub(crate) fn make_room(&mut self, among: Among, now: u64) {
+    /// Evicts the least recently used of these connections if it has been idle for [`IDLE_MS`]. Does nothing while another one
+    /// is ending, since that makes room. Returns true if there will be room.
+    pub(super) fn make_room(&mut self, among: Among, now: u64) -> bool {
         if self.ended.count() > 0 {
-            return;
+            return true;
         }
         let used = self.least(now, among);
-        if let Some(used) = used.filter(|used| now.saturating_sub(used.last) >= IDLE_MS) {
-            self.evict(used.least);
+        let Some(used) = used.filter(|used| now.saturating_sub(used.last) >= IDLE_MS) else {
+            return false;
+        };
+        self.evict(used.least, now);
+        true
+    }
+
+    /// Makes room on the device, which has refused a queue pair for this reason: evicts a connection of this interface, unless
+    /// it has evicted one just now. Returns true if there will be room.
+    #[must_use]
+    pub(crate) fn make_room_on_device(&mut self, refusal: Error, now: u64) -> bool {
+        let is_full = [ENOMEM, ENOSPC, EAGAIN, EBUSY].contains(&refusal);
+        if !is_full {
+            return false;
         }
+        if now < self.room_until {
+            return true;
+        }
+        let makes_room = self.make_room(Among::All, now);
+        if makes_room {
+            self.room_until = now.saturating_add(ROOM_MS);
+        }
+        makes_room
     }
 
     /// The connection that was used least recently, of those that may go.
@@ -65,13 +87,15 @@ impl Connections {
         used.min_by_key(|used| used.last)
     }
 
-    /// Ends that connection, since there are too many.
-    fn evict(&mut self, least: Least) {
+    /// Evicts a connection.
+    fn evict(&mut self, least: Least, now: u64) {
         let rc = match least {
             Least::Sender(at) => self.senders.take(at),
             Least::Channel(at) => {
                 let channel = self.channels.get_mut(at).and_then(Option::as_mut);
-                channel.and_then(|channel| channel.machine.evict())
+                channel.and_then(|channel| {
+                    channel.machine.evict_until(now.saturating_add(2 * ROOM_MS))
+                })
             }
         };
         if let Some(rc) = rc {

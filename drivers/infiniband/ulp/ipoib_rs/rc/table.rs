@@ -25,7 +25,6 @@ use crate::rc::channel::Channel;
 use crate::rc::conn::{Among, Cause, Conn, ConnId, Whose};
 use crate::rc::context::RcContext;
 use crate::rc::ended::{Ended, Endings};
-use crate::rc::evict::IDLE_MS;
 use crate::rc::senders::Senders;
 use crate::rc::window::{Buffers, Window};
 use crate::ud::ring::drop_frame;
@@ -33,6 +32,9 @@ use crate::ud::ring::drop_frame;
 /// The most connections, those that have ended and are not over included. A peer may have asked for another one while its
 /// first one is there.
 pub(crate) const MOST: usize = 2 * MAX_CONNECTIONS + MAX_SENDERS;
+
+/// Time without use after which a connection may be evicted, in milliseconds.
+pub(super) const IDLE_MS: u64 = 100;
 
 /// The widest window of a connection.
 const WINDOW: u16 = 64;
@@ -55,6 +57,8 @@ pub(crate) struct Connections {
     cap: usize,
     per_peer: u8,
     idle_ms: u64,
+    /// Until when no connection is evicted for room on the device.
+    pub(super) room_until: u64,
     /// Failures to find a place for a channel.
     tried: Tried,
     /// The channel whose turn it is to ask for a connection.
@@ -140,6 +144,7 @@ impl Connections {
             cap: 0,
             per_peer: 0,
             idle_ms: 0,
+            room_until: 0,
             tried: Tried::default(),
             turn: 0,
         };
@@ -254,11 +259,12 @@ impl Connections {
 
     /// Ends the least recently used connection among those in the way of a peer, if it is idle.
     pub(super) fn make_place(&mut self, choice: Choice, peer: &HwAddr, now: u64) {
-        match choice {
-            Choice::Crowd => self.make_room(Among::ChannelsOf(peer.gid()), now),
-            Choice::Full => self.make_room(Among::Channels, now),
-            Choice::Place(_) | Choice::Replace(_) | Choice::Soon => {}
-        }
+        let among = match choice {
+            Choice::Crowd => Among::ChannelsOf(peer.gid()),
+            Choice::Full => Among::Channels,
+            Choice::Place(_) | Choice::Replace(_) | Choice::Soon => return,
+        };
+        self.make_room(among, now);
     }
 
     /// A frame is there for the peer of a channel, and no connection is up. True: there is something to do for the work
@@ -379,7 +385,7 @@ impl Connections {
                 Advance::Deadline(deadline) => next = [next, deadline].into_iter().flatten().min(),
             }
         }
-        // `make_room` may have ended one meanwhile.
+        // `make_room` may have ended one.
         if let Some(ended) = self.ended.take_due(now) {
             return Job::End(ended);
         }
@@ -443,8 +449,8 @@ impl Connections {
         }
     }
 
-    /// Room for one more connection, if there is any: in the table, and in the buffers. If not, and `may_evict`, there may be
-    /// soon.
+    /// Takes room in the table and in the buffers for one more connection. Without room, evicts another one if `may_evict`, so
+    /// that a later attempt succeeds.
     pub(super) fn take_room(&mut self, whose: Whose, may_evict: bool, now: u64) -> Option<Window> {
         let count = self.count();
         let mut crowd = self.crowd(whose);

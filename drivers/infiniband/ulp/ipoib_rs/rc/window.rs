@@ -14,7 +14,7 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// So many, of which none are set aside.
+    /// Creates the count, with all `buffers` free.
     ///
     /// # Errors
     ///
@@ -24,18 +24,18 @@ impl Buffers {
         Ok(Arc::new(Self { free }, GFP_KERNEL)?)
     }
 
-    /// Sets the buffers of a new connection aside, as [`credit::window`] says. None: there are too few.
+    /// Sets buffers aside for a new connection, as many as [`credit::window`] says, or returns None if too few are free.
     ///
     /// # Context
     ///
     /// Any; only one caller at a time.
     pub(crate) fn take(self: &Arc<Self>, most: u16, others: u32) -> Option<Window> {
-        // It may become more meanwhile, but not less.
+        // Others only add to it.
         let width = credit::window(self.free.load(Relaxed), most, others)?;
         Some(self.window(width))
     }
 
-    /// A window for a peer that knows no credit: it takes what buffers there are.
+    /// Returns a window for a peer that knows no credit. No buffers are set aside for it.
     pub(crate) fn unbounded(self: &Arc<Self>) -> Window {
         self.window(0)
     }
@@ -49,9 +49,9 @@ impl Buffers {
     }
 }
 
-/// The messages that a peer may have on their way to us. Buffers are set aside for them as long as this lives.
+/// Receive buffers that are set aside for a connection, and free again when this is dropped.
 pub(crate) struct Window {
-    /// How many messages.
+    /// Messages that the peer may have in flight; 0 if it knows no credit.
     pub(crate) width: u16,
     buffers: Arc<Buffers>,
 }

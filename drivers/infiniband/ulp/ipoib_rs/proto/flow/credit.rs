@@ -54,9 +54,8 @@ pub const fn is_worth_a_header(limit: u16, advertised: u16, width: u16) -> bool 
     (limit.wrapping_sub(advertised) as u32).wrapping_mul(8) >= width as u32
 }
 
-/// Width of the window of a new connection, of the `free` buffers that are not set aside: no more than `most`, nor than a
-/// third of what is left when `others` have room for one message each. None: there is not even room for one message of
-/// this one.
+/// Returns the width of a new connection's window, with `free` buffers that are not set aside: at most `most`, and at most a
+/// third of what is left when each of `others` has buffers for one message. None if not even one message fits.
 pub fn window(free: u32, most: u16, others: u32) -> Option<u16> {
     let spare = free.saturating_sub(others.saturating_mul(cost(1)));
     let width = (spare / 3).min(most.min(MAX_WIDTH).into()).max(1);

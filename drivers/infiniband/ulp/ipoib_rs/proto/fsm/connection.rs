@@ -29,6 +29,8 @@ const BACKOFF: Backoff = Backoff::new(1_000, 64_000);
 /// before it knew; after a rejection that announced the peer's own, we wait for that; the peer has so long to prove
 /// an offer before we ask ourselves; and a challenge without an answer is sent again.
 const CROSSING_MS: u64 = 1_000;
+/// Delay of the next attempt where there will be room on the device.
+const ROOM_MS: u64 = 100;
 /// Failures in a row after which frames do not wait for the next attempt.
 const MAX_FAILURES: u8 = 2;
 /// Time after a peer was given up for which no frame waits for a connection to it.
@@ -37,6 +39,8 @@ const HOLD_OFF_MS: u64 = 60_000;
 /// Reason for the end of a connection, or of the attempt at one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
+    /// The device has no room for it, but will have some.
+    NoRoom,
     /// Our request was rejected since the peer's own is on its way.
     Yielded,
     /// Nothing was ever sent by it. If it was up, it says nothing about the next one.
@@ -397,6 +401,7 @@ impl<C> Connection<C> {
         let until = match end {
             // If the peer's request does not come, ours is the next.
             End::Yielded => now.saturating_add(CROSSING_MS),
+            End::NoRoom => now.saturating_add(ROOM_MS),
             End::Unused if self.is_up() => {
                 let mut first = BACKOFF;
                 first.fail(now)
@@ -462,6 +467,12 @@ impl<C> Connection<C> {
             return Some(offer.connection);
         }
         self.take().into_connection()
+    }
+
+    /// Event: room is needed for another peer. Returns as [`Connection::evict`] does; no request is made before `until`.
+    pub fn evict_until(&mut self, until: u64) -> Option<C> {
+        let offer = self.offer.take().map(|offer| offer.connection);
+        offer.or_else(|| self.end(until))
     }
 
     /// Ticket of the present connection, or of the attempt at one.
@@ -539,6 +550,37 @@ mod tests {
         };
         assert!(connection.requested(ticket, handle, now).is_none());
         ticket
+    }
+
+    #[test]
+    fn want_of_room_is_no_failure() {
+        let mut connection = smaller();
+        let Some(ticket) = connection.want(0) else {
+            unreachable!("it may start");
+        };
+        assert!(connection.ended(ticket, End::NoRoom, 10).is_none());
+        assert!(!connection.has_failed() && connection.may_queue(10));
+        assert!(connection.may_ask_at() == Some(10 + ROOM_MS));
+        // However often that happens.
+        for n in 1..10 {
+            let now = n * 1_000;
+            let Some(ticket) = connection.want(now) else {
+                unreachable!("it may start");
+            };
+            assert!(connection.ended(ticket, End::NoRoom, now).is_none());
+            assert!(connection.may_queue(now) && connection.may_ask(now + ROOM_MS));
+        }
+    }
+
+    #[test]
+    fn an_evicted_connection_waits() {
+        let mut connection = smaller();
+        let ticket = start(&mut connection, 7, 0);
+        assert!(connection.accepted(ticket, 10));
+        assert!(connection.evict_until(2_000) == Some(7));
+        assert!(!connection.may_ask(1_999) && connection.may_ask(2_000));
+        assert!(!connection.has_failed() && connection.evict_until(3_000).is_none());
+        assert!(connection.may_ask_at() == Some(3_000));
     }
 
     #[test]
