@@ -44,7 +44,7 @@ const SYSTEM_CALL: u32 = 1000;
 const FILES: &str = "/srv";
 
 /// Memory of a guest in MiB.
-const MEMORY: u32 = 512;
+const MEMORY: u32 = 768;
 
 /// First line of a report that is named in the next one.
 const CUT: &str = "------------[ cut here ]------------";
