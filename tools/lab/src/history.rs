@@ -49,7 +49,7 @@ const MEMORY: u32 = 768;
 /// First line of a report that is named in the next one.
 const CUT: &str = "------------[ cut here ]------------";
 
-/// The same limit for a guest whose driver has a fault: many of these hang.
+/// Limit of a guest whose driver has a fault: many of these hang.
 pub(crate) const IMPATIENT: Duration = Duration::from_secs(90);
 
 /// Kind of the failure of a guest that hangs.

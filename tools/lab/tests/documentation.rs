@@ -112,11 +112,9 @@ fn parameters() -> Vec<Entry> {
     let rust =
         r#"(?<name>\w+): \w+ \{\s*default: (?<default>\w+),\s*description: "(?<text>[^"]+)""#;
     let description = r#"(?s:.*?)MODULE_PARM_DESC\(\w+,\s*"(?<text>[^"]+)""#;
-    let number = r"static unsigned int (?<name>\w+) = (?<default>\d+);";
     let string = r"static char \*(?<name>\w+);";
     let helpers = "rust/ipoib_module/helpers.c";
     let mut parameters = all(&format!("{DRIVER}/main.rs"), rust, entry);
-    parameters.extend(all(helpers, &format!("{number}{description}"), entry));
     // What a string is without it stands in its description.
     let entry = |c: &Captures<'_>| Entry {
         name: c["name"].to_string(),
