@@ -342,9 +342,8 @@ fn reported(plan: &Plan, console: &str) -> Option<Wrong> {
         let is_left = ["queue left", "object left"].contains(&report.kind.name);
         (!is_left || !may_be_left).then_some((at, report))
     })?;
-    // From there on, the history is void. A report's first two lines name the module.
-    let mut head = lines[at..].iter().take(2);
-    if head.any(|line| line.contains("[ib_ipoib]")) {
+    // From there on, the history is void.
+    if is_theirs(&lines[at..]) {
         return None;
     }
     // A line behind the cut says what it is.
@@ -359,10 +358,23 @@ fn reported(plan: &Plan, console: &str) -> Option<Wrong> {
     Some(Wrong::new(&kind, text.collect::<Vec<_>>().join("\n")))
 }
 
-/// Returns true if the kernel has warned of `ib_ipoib` itself.
+/// Returns true if a report is about `ib_ipoib`: its first two lines name the module, or it is a panic in a work item of that,
+/// with no module of this checkout at the top of the stack.
+fn is_theirs(report: &[&str]) -> bool {
+    let head = |lines: usize| report.iter().take(lines);
+    let is_panic = head(1).any(|line| line.contains("Kernel panic - "));
+    let is_own = |line: &&str| line.contains("[ipoib_rs]") || line.contains("[ib_hwsim]");
+    head(2).any(|line| line.contains("[ib_ipoib]"))
+        || is_panic
+            && head(5).any(|line| line.contains("Workqueue: ") && line.contains("[ib_ipoib]"))
+            && !head(16).any(is_own)
+}
+
+/// Returns true if the kernel has reported a failure of `ib_ipoib` itself.
 fn theirs_has_failed(console: &str) -> bool {
-    let mut lines = console.lines();
-    lines.any(|line| line.contains("WARNING: ") && line.contains("[ib_ipoib]"))
+    let lines: Vec<&str> = console.lines().collect();
+    let reports = |line: &str| line.contains("WARNING: ") || line.contains("Kernel panic - ");
+    (0..lines.len()).any(|at| reports(lines[at]) && is_theirs(&lines[at..]))
 }
 
 /// Finds what is wrong with a history, of which the kernel has reported nothing, by what it has left.
@@ -469,6 +481,23 @@ mod tests {
         assert_eq!(reported(&format!("{theirs}{other}")), None);
         assert!(theirs_has_failed(theirs) && !theirs_has_failed(other));
         assert!(reported(&format!("{other}{theirs}")).is_some());
+        let panic = "[ 1.0] Kernel panic - not syncing: Segfault with no mm\n\
+                     [ 1.0] CPU: 0 UID: 0 PID: 27 Comm: kworker/u4:1\n\
+                     [ 1.0] Workqueue: ipoib_flush ipoib_ifupdown_task [ib_ipoib]\n\
+                     [ 1.0]  [<8086745e>] ? ipoib_init_qp+0x8e/0x200 [ib_ipoib]\n";
+        assert!(theirs_has_failed(panic) && reported(panic).is_none());
+        for ours in [
+            panic.replace(
+                "ipoib_init_qp+0x8e/0x200 [ib_ipoib]",
+                "f+0x1/0x2 [ib_hwsim]",
+            ),
+            panic.replace(
+                "ipoib_flush ipoib_ifupdown_task [ib_ipoib]",
+                "events f [ipoib_rs]",
+            ),
+        ] {
+            assert!(!theirs_has_failed(&ours) && reported(&ours).is_some());
+        }
     }
 
     #[test]
