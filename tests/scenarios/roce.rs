@@ -76,7 +76,7 @@ scenario! {
                  rdma dev set {name} name a-much-longer-name-than-before
                  ethtool -i ib0 | grep -qx 'bus-info: a-much-longer-name-than-before'
                  rdma dev set a-much-longer-name-than-before name x
-                 grep -q '^x 0 ' {device}
+                 grep -qx 'x 0' {device}
                  rdma dev set x name {name}
                  ethtool -i ib0 | grep -qx 'bus-info: {name}'"
             ))?;
