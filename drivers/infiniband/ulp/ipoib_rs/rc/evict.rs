@@ -8,8 +8,8 @@ use kernel::prelude::*;
 use crate::rc::conn::{Among, Cause, Least, Used};
 use crate::rc::table::{Connections, IDLE_MS};
 
-/// Time that an evicted connection's queue pair has to be destroyed, in milliseconds. No other one is evicted for room on
-/// the device before it is over, and the evicted peer asks for no connection for twice as long.
+/// Time that an evicted connection's queue pair has to be destroyed, in milliseconds. Until it is over, no other connection is
+/// evicted for room on the device. To the peer of any evicted connection, no request is made for twice as long.
 const ROOM_MS: u64 = 1_000;
 
 impl Connections {

@@ -30,7 +30,7 @@ const BACKOFF: Backoff = Backoff::new(1_000, 64_000);
 /// an offer before we ask ourselves; and a challenge without an answer is sent again.
 const CROSSING_MS: u64 = 1_000;
 /// Delay of the next attempt where there will be room on the device.
-const ROOM_MS: u64 = 100;
+const RETRY_MS: u64 = 100;
 /// Failures in a row after which frames do not wait for the next attempt.
 const MAX_FAILURES: u8 = 2;
 /// Time after a peer was given up for which no frame waits for a connection to it.
@@ -401,7 +401,7 @@ impl<C> Connection<C> {
         let until = match end {
             // If the peer's request does not come, ours is the next.
             End::Yielded => now.saturating_add(CROSSING_MS),
-            End::NoRoom => now.saturating_add(ROOM_MS),
+            End::NoRoom => now.saturating_add(RETRY_MS),
             End::Unused if self.is_up() => {
                 let mut first = BACKOFF;
                 first.fail(now)
@@ -560,7 +560,7 @@ mod tests {
         };
         assert!(connection.ended(ticket, End::NoRoom, 10).is_none());
         assert!(!connection.has_failed() && connection.may_queue(10));
-        assert!(connection.may_ask_at() == Some(10 + ROOM_MS));
+        assert!(connection.may_ask_at() == Some(10 + RETRY_MS));
         // However often that happens.
         for n in 1..10 {
             let now = n * 1_000;
@@ -568,7 +568,7 @@ mod tests {
                 unreachable!("it may start");
             };
             assert!(connection.ended(ticket, End::NoRoom, now).is_none());
-            assert!(connection.may_queue(now) && connection.may_ask(now + ROOM_MS));
+            assert!(connection.may_queue(now) && connection.may_ask(now + RETRY_MS));
         }
     }
 
