@@ -268,7 +268,7 @@ scenario! {
             &["group: interface=ib0", "event=asked"],
             &["group: interface=ib0", "event=answered", "state=send-only"],
             &["connection: interface=ib0", "event=asked", "state=requested"],
-            &["connection: interface=ib0", "event=accepted", "state=offered"],
+            &["connection: interface=ib0", "event=accepted", "state=receiving"],
             &["connection: interface=ib0", "event=established", "state=up"],
             &["connection: interface=ib0", "event=closed", "state=ended"],
             &["held: interface=ib0", "event=held", "waited_us=0"],

@@ -67,22 +67,21 @@ pub(crate) fn story(host: &Host) -> String {
     connections.unwrap_or_else(|e| format!("{e:#}"))
 }
 
-/// Has two hosts make a connection, and waits until both have it.
+/// Has two hosts make connections, one each way, and waits until both have both.
 pub(crate) fn connect(a: &Host, b: &Host) -> Result<()> {
+    let both = "[ $(ethtool -S ib0 | sed -n 's/^ *rc_current: //p') -ge 2 ]";
     a.wait_until(
-        &format!(
-            "ping -q -c 1 -W 1 {} && ethtool -S ib0 | grep -q ' rc_current: [1-9]'",
-            b.ip4()
-        ),
+        &format!("ping -q -c 1 -W 1 {} && {both}", b.ip4()),
         Duration::from_secs(20),
     )
-    .and_then(|()| {
-        b.wait_until(
-            "ethtool -S ib0 | grep -q ' rc_current: [1-9]'",
-            Duration::from_secs(10),
-        )
-    })
+    .and_then(|()| b.wait_until(both, Duration::from_secs(10)))
     .with_context(|| format!("no connection: {}{}", story(a), story(b)))
+}
+
+/// A test, in the shell, of how many connections a host sends by.
+pub(crate) fn sends_by(host: &Host, test: &str) -> Result<String> {
+    let table = format!("{}/connections", directory(host, "ib0")?);
+    Ok(format!("[ $(grep -c ' up ' {table}) {test} ]"))
 }
 
 /// `full` on the base kernel of the uml lane, an eighth of it where all is slow.
@@ -250,7 +249,7 @@ scenario! {
 
 scenario! {
     /// TCP in both directions, over IPv4 and IPv6, goes through connections, nearly all of it; what
-    /// arrives is what was sent, and all by the same connection.
+    /// arrives is what was sent, and all by the same connection each way.
     #[on(both, races, infiniband)]
     fn streams_go_by_connection(bed) {
         let mib = amount(&bed, 64);
@@ -273,24 +272,28 @@ scenario! {
             ensure!(bytes.is_some_and(|bytes| bytes > 2e5), "{options}: {end}");
         }
         for (host, before) in [a, b].into_iter().zip(before) {
-            ensure!(ended(host)? == before && counter(host, "rc_connected")? == 1, "{}", story(host));
+            ensure!(ended(host)? == before && counter(host, "rc_connected")? == 2, "{}", story(host));
         }
         bed.finish()
     }
 }
 
 scenario! {
-    /// The tables tell of the connection: who, in what state, what it has carried.
+    /// The tables tell of the connections, one each way: who, in what state, what each has carried.
     #[on(races, infiniband)]
     fn connections_are_told(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
         transfer(a, b, &b.ip4(), 1)?;
         let connections = table(a, &format!("{}/connections", directory(a, "ib0")?))?;
-        ensure!(connections.len() == 1 && connections[0]["state"] == "up", "{connections:?}");
-        ensure!(queue_pairs(a)? == 1 && queue_pairs(b)? == 1, "{}", a.ok("rdma resource show qp")?);
+        let states: Vec<&str> = connections.iter().map(|row| &*row["state"]).collect();
+        ensure!(states == ["up", "receiving"], "{connections:?}");
+        let carried = |at: usize, what: &str| connections[at][what].parse::<u64>();
+        ensure!(carried(0, "tx_bytes")? > 1 << 20 && carried(0, "rx_frames")? == 0, "{connections:?}");
+        ensure!(carried(1, "rx_frames")? > 0 && carried(1, "tx_bytes")? == 0, "{connections:?}");
+        ensure!(queue_pairs(a)? == 2 && queue_pairs(b)? == 2, "{}", a.ok("rdma resource show qp")?);
         for host in [a, b] {
-            ensure!(counter(host, "rc_connected")? >= 1 && counter(host, "rc_current")? == 1, "{}", story(host));
+            ensure!(counter(host, "rc_connected")? >= 2 && counter(host, "rc_current")? == 2, "{}", story(host));
         }
         for host in [a, b] {
             host.ok("ip link set ib0 down")?;

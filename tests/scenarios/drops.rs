@@ -59,11 +59,6 @@ const ROWS: &[Row] = &[
         &[("rx_drop_bad_source", 1)],
         Forged(r#"send(struct.pack("!HH", 0x0800, 0) + bytes(20), source_qpn=0xffffff)"#),
     ),
-    // A challenge for a queue pair that there is not.
-    row(
-        &[("rx_drop_no_connection", 1)],
-        Forged(r#"send(struct.pack("!HHIQ", 0x0106, 0, 0x123456, 1))"#),
-    ),
     row(&[("rx_drop_own_multicast", 3)], ByHca(own_multicast)),
     row(&[("rx_drop_bad_status", 1)], ByHca(receive_in_error)),
     row(&[("rx_drop_stopped", 5)], Done(unpolled)),

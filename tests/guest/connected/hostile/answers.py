@@ -2,9 +2,8 @@
 
 # Is asked for connections by its names, and answers as no honest peer does, by each name in another way. The third argument:
 # how many names it has. Says "answered" once each was asked, and was sent a datagram behind the end of that. When it is
-# interrupted, it says how many requests there were; how many connections the other side has confirmed; how many requests were
-# rejected in favour of one of our own; and how many got a reply with data that must not be believed, and how many of these
-# replies the other side has rejected. Follows request.py.
+# interrupted, it says how many requests there were; how many connections the other side has confirmed; and how many got a
+# reply with data that must not be believed, and how many of these replies the other side has rejected. Follows request.py.
 
 import random
 
@@ -15,7 +14,7 @@ tap.bind(("eth0", 0x86dd))
 DATAGRAM, ASK, REJECT, REPLY, CONFIRM = 0x64, 0x10, 0x12, 0x13, 0x14
 # Reasons for a rejection (IBA volume 1, section 12.6.7.2), and those of ours in its data.
 TIMEOUT, STALE, REDIRECTED, CONSUMER = 4, 10, 24, 28
-CLOSED, CROSSING, FULL, DATA = 1, 2, 3, 6
+CLOSED, UNUSED, FULL, DATA = 1, 2, 3, 6
 
 def receive():
     """Name, queue pair and contents of the next datagram to one of the names."""
@@ -116,6 +115,7 @@ REJECTED = [
     lambda asked: asked.reject(message=1),
     lambda asked: asked.reject(message=3),
     lambda asked: asked.refuse(CLOSED),
+    lambda asked: asked.refuse(UNUSED),
     lambda asked: asked.refuse(DATA),
     lambda asked: asked.refuse(0),
     lambda asked: asked.refuse(255),
@@ -124,13 +124,12 @@ REJECTED = [
     reply_and_reject,
 ]
 
-# The first name yields.
-assert len(names) == 1 + len(WRONG) + len(TAKEN) + len(REJECTED)
-ways = dict(zip(names[1:], WRONG + TAKEN + REJECTED))
-wrong, taken = names[1:1 + len(WRONG)], names[1 + len(WRONG):][:len(TAKEN)]
+assert len(names) == len(WRONG) + len(TAKEN) + len(REJECTED)
+ways = dict(zip(names, WRONG + TAKEN + REJECTED))
+wrong, taken = names[:len(WRONG)], names[len(WRONG):][:len(TAKEN)]
 # Requests by their numbers; names of which a request is over; and those that were sent a datagram since.
 requests, ended, reached = set(), set(), set()
-confirmed = yielded = misled = refused = 0
+confirmed = misled = refused = 0
 print("ready", flush=True)
 try:
     while True:
@@ -153,11 +152,7 @@ try:
                 misled += 1
                 asked.reply(ways[name](asked))
                 continue
-            if name in ways:
-                ways[name](asked)
-            else:
-                yielded += 1
-                asked.refuse(CROSSING)
+            ways[name](asked)
             if name not in taken:
                 ended.add(name)
         elif attribute == CONFIRM:
@@ -172,4 +167,4 @@ try:
             refused += 1
             ended.add(name)
 except KeyboardInterrupt:
-    print(len(requests), confirmed, yielded, misled, refused)
+    print(len(requests), confirmed, misled, refused)

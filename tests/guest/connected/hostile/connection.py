@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 
-# Asks for a connection as one of ours does, confirms it, and proves that it has asked; acknowledges whatever comes by it, and
-# sends again what did not get through. The third argument is its name. With a fourth one, the confirmation is lost, and the
-# first challenge.
+# Asks for a connection as one of ours does, and confirms it; acknowledges whatever comes by it, and sends again what did not
+# get through. The third argument is its name.
 
 import select, time
 me = socket.inet_pton(socket.AF_INET6, sys.argv[3])
@@ -22,9 +21,7 @@ def management(attribute, data):
     head = struct.pack("!BBBBHHQHHI", 1, 7, 2, 3, 0, 0, count, attribute, 0, 0)
     send(head + data + bytes(232 - len(data)), source=me, source_qpn=1, to_qpn=1, key=0x80010000)
 
-lost = len(sys.argv) > 4
-# The CM gives up an answer that is not confirmed: after some seconds then.
-request(private(qpn=0x777), sender=me, response=20 if lost else 16)
+request(private(qpn=0x777), sender=me)
 while True:
     opcode, _, body = receive(10)
     if opcode is None:
@@ -41,12 +38,11 @@ other_qpn = struct.unpack_from("!I", answer, 12)[0] >> 8
 number = struct.unpack_from("!I", answer, 20)[0] >> 8
 magic, window = struct.unpack_from("!8x4s2xH", answer, 36)
 assert magic == b"iprs", answer
-if not lost:
-    management(0x14, struct.pack("!II", count, other_id))
-acknowledged = challenges = 0
+management(0x14, struct.pack("!II", count, other_id))
+acknowledged = 0
 
 def acknowledge(wait):
-    global acknowledged, challenges, number
+    global acknowledged, number
     while True:
         opcode, at, body = receive(wait)
         if opcode is None:
@@ -54,11 +50,6 @@ def acknowledge(wait):
         # Not ready, or something is missing.
         if opcode == 0x11 and body[0] >> 5 in (1, 3):
             number = at
-        # A challenge, behind the header of the datagram, which is its own answer.
-        elif opcode == 0x64 and body[8:10] == b"\1\6":
-            challenges += 1
-            if challenges > lost:
-                post(body[8:24])
         elif opcode < 6:
             acknowledged += 1
             aeth = struct.pack("!I", 0x1f << 24 | acknowledged)

@@ -8,7 +8,7 @@ import time
 gid, own_gid = (socket.inet_pton(socket.AF_INET6, name) for name in sys.argv[1:5:2])
 qpn, own_qpn, rounds, service = (int(sys.argv[n], 0) for n in (2, 4, 5, 6))
 addresses = ib(own_gid) + ib(gid, service | qpn, 2**64 - 1)
-private = struct.pack("!II4sBBHIB3x", own_qpn, 65524, b"iprs", 2, 0x38, 64, 65551, 0)
+private = struct.pack("!II4sBBHIB3x", own_qpn, 65524, b"iprs", 3, 0x30, 0, 65551, 0)
 
 def ask():
     number = create(0x13f)

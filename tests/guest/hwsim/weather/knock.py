@@ -17,7 +17,7 @@ def private():
     own = chance.choice([own_qpn, own_qpn, own_qpn, qpn, 0, 1, 2**24, 2**32 - 1])
     data = bytearray(struct.pack("!II", own, mtu))
     if chance.random() < 0.7:
-        version, flags = chance.choice([2, 2, 2, 0, 1, 3, 255]), chance.choice([0x38, 0x38, 0, 0xff])
+        version, flags = chance.choice([3, 3, 3, 0, 1, 2, 255]), chance.choice([0x30, 0x30, 0, 0xff])
         window, longest = chance.choice([64, 64, 0, 1, 65535]), chance.choice([65551, 0, 68, 2**32 - 1])
         data += struct.pack("!4sBBHIB3x", b"iprs", version, flags, window, longest, chance.choice([0, 0, 1, 7, 255]))
     if chance.random() < 0.2:

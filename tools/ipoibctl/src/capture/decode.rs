@@ -168,9 +168,8 @@ fn frame(ether_type: EtherType, rest: &[u8]) -> Option<(bool, String)> {
 /// An extended header in words.
 fn extended(rest: &[u8]) -> Option<String> {
     let header = ExtendedHeader::from_bytes(rest.first_chunk()?);
-    let limit = header.credit_limit();
-    if header.is_credit_only(rest.len() - ExtendedHeader::LEN) {
-        return Some(format!("credit limit {limit} alone"));
+    if let Some(limit) = header.credit_only_limit(rest.len() - ExtendedHeader::LEN) {
+        return Some(format!("credit limit {limit}"));
     }
     let mut words = name(header.ether_type())?.to_owned();
     match header.checksum() {
@@ -184,7 +183,7 @@ fn extended(rest: &[u8]) -> Option<String> {
     if kind != 0 || size != 0 {
         words += &format!(", to be segmented into {size} bytes");
     }
-    Some(format!("{words}, credit limit {limit}"))
+    Some(words)
 }
 
 #[cfg(test)]
@@ -246,14 +245,13 @@ pub(super) mod tests {
             ),
             (
                 0x00,
-                &[1, 1, 0, 5, 1, 1, 0x0f, 0xd4, 0, 20, 0, 16, 8, 0, 1, 0, 0x45],
-                "connection to QP 0x000012, PSN 9, number 5: IPv4 without a checksum, to be segmented into 4052 bytes, \
-                 credit limit 256",
+                &[1, 1, 0, 5, 1, 1, 0x0f, 0xd4, 0, 20, 0, 16, 8, 0, 0, 0, 0x45],
+                "connection to QP 0x000012, PSN 9, number 5: IPv4 without a checksum, to be segmented into 4052 bytes",
             ),
             (
                 0x04,
                 &[1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 44],
-                "connection to QP 0x000012, PSN 9: credit limit 44 alone",
+                "connection to QP 0x000012, PSN 9: credit limit 44",
             ),
             (0x01, &[0; 8], "rest of a message"),
             (0x11, &[0; 4], "other"),

@@ -179,7 +179,7 @@ impl Meter {
 /// A connection's row that is about receiving only counts by itself.
 fn kind(row: &Row) -> &str {
     match column(row, "state") {
-        kind @ ("offered" | "receiving") => kind,
+        kind @ "receiving" => kind,
         _ => "",
     }
 }

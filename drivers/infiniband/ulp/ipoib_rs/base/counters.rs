@@ -208,8 +208,6 @@ counters! {
         refused_data = "rc_refused_data",
         /// Requests for which there was no room.
         refused_full = "rc_refused_full",
-        /// Requests that crossed one of ours.
-        refused_crossing = "rc_refused_crossing",
         /// Requests while the interface was down or in datagram mode.
         refused_closed = "rc_refused_closed",
         /// Connections that failed, or did not come about.
@@ -242,10 +240,6 @@ counters! {
         bytes = "rc_rx_bytes",
         /// Messages received that carried a credit limit alone.
         grants = "rc_rx_grants",
-        /// Challenges received: proofs that a peer asks for.
-        challenges = "rc_rx_challenges",
-        /// Answers received to challenges of ours.
-        answers = "rc_rx_answers",
         /// Large frames received, which the stack segments if it has to.
         large = "rc_rx_large",
         /// Frames received whose checksum was left out.
@@ -264,8 +258,6 @@ counters! {
         credit_stalls = "rc_credit_stalls",
         /// Messages that carried a credit limit alone.
         grants = "rc_grants",
-        /// Challenges sent: proofs that we ask a peer for.
-        challenges = "rc_challenges",
     }
 }
 
@@ -430,7 +422,7 @@ impl Counters {
             rx_bytes: self.rx.bytes.get() + self.rc_rx.bytes.get(),
             rx_errors: lengths
                 + self.drops_of(&[BadGrh, BadSource, BadStatus, BadCompletion, BadExtended]),
-            rx_dropped: self.drops_of(&[EtherType, NoBuffer, NoConnection, Stopped]),
+            rx_dropped: self.drops_of(&[EtherType, NoBuffer, Stopped]),
             rx_length_errors: lengths,
             multicast: self.rx.multicast.get(),
             tx_packets: self.done.frames.get() + self.done.rc_frames.get(),

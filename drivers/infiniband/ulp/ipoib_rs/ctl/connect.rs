@@ -5,9 +5,7 @@
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::{Device, OwnedDevice};
 use ipoib_netdev::netdev_log;
-use ipoib_netdev::random::random;
 use ipoib_proto::admission::Origin;
-use ipoib_proto::challenge::Challenge;
 use ipoib_proto::cm::{linux_service_id, rfc_service_id, PrivateData, Refusal};
 use ipoib_proto::connection::End;
 use ipoib_proto::drop::DropReason;
@@ -27,7 +25,7 @@ use crate::ctl::disconnect;
 use crate::data::rx;
 use crate::data::tx::Tx;
 use crate::rc::admission::{self, Admitted};
-use crate::rc::conn::{Cause, Conn, ConnId, Role};
+use crate::rc::conn::{Cause, Conn, ConnId};
 use crate::rc::context::{Negotiated, RcContext};
 use crate::rc::table::{Found, Job, Place, Wanted};
 use crate::rc::window::Window;
@@ -159,7 +157,6 @@ fn make(
             peer: wanted.address.with_flags(Flags::NONE),
             number: wanted.number,
             origin: None,
-            role: Role::Asked,
             // A path is narrower where a switch is.
             ib_mtu: path_mtu(path).map_or(rc_context.ib_mtu, |mtu| mtu.min(rc_context.ib_mtu)),
         },
@@ -239,13 +236,8 @@ impl ConnId {
             // Somebody else answers.
             return Err(EPROTO);
         }
-        let terms = self.rc_context.terms(&data, self.ib_mtu);
+        let terms = self.rc_context.terms(&data);
         bring_up(rc, &terms)?;
-        // If the peer's own request has come up meanwhile, it must not take this one instead.
-        if self.find().is_none() {
-            return Err(ECANCELED);
-        }
-        // The peer may send from now on, and is told so before we do.
         rc.cm.confirm()?;
         let mut guard = self.dev.lock_tx();
         let tx = guard.as_mut().ok_or(ENETDOWN)?;
@@ -256,7 +248,7 @@ impl ConnId {
     fn not_usable(&self, found: &Found, error: Error) {
         // It may have ended before the poll was told of it.
         rx::forget(&self.dev, &found.rc);
-        // The peer's own request has come up meanwhile.
+        // It was given up.
         if self.find().is_none() {
             return;
         }
@@ -301,17 +293,10 @@ impl CmHandler for ConnId {
             }
             CmEvent::Confirmed => {
                 if let Some(tx) = self.dev.lock_tx().as_mut() {
-                    tx.confirmed(&self.dev, &found);
+                    tx.confirmed(&found);
                 }
             }
-            CmEvent::Rejected { private_data, .. } => {
-                let refusal = Refusal::parse(private_data);
-                if refusal == Some(Refusal::Crossing) {
-                    self.ended(&found, End::Yielded, Cause::Replaced);
-                } else {
-                    self.failed(&found, "refused");
-                }
-            }
+            CmEvent::Rejected { .. } => self.failed(&found, "refused"),
             CmEvent::NoAnswer => self.failed(&found, "no answer"),
             CmEvent::Disconnected => self.ended(&found, found.end(), Cause::Disconnected),
             CmEvent::Over => self.ended(&found, found.end(), Cause::Broken),
@@ -380,24 +365,11 @@ impl ConnListener {
         admitted
     }
 
-    /// The role of who sent a request.
-    fn role(&self, incoming: &Incoming<'_>, data: &PrivateData) -> Role {
-        if data.extension.is_none() || !self.rc_context.settings.extensions() {
-            return Role::Sender;
-        }
-        let [nonce] = random();
-        Role::Asker(Challenge {
-            qpn: incoming.remote_qpn(),
-            nonce,
-        })
-    }
-
     fn count_refused(&self, refusal: Refusal) {
         let counters = &self.dev.data().get_ref().counters.connected;
         counters.refused.add_shared(1);
         let reason = match refusal {
             Refusal::Closed => &counters.refused_closed,
-            Refusal::Crossing => &counters.refused_crossing,
             Refusal::Full => &counters.refused_full,
             Refusal::Partition => &counters.refused_pkey,
             Refusal::Gid => &counters.refused_gid,
@@ -427,14 +399,13 @@ impl ConnListener {
                 peer,
                 number,
                 origin: Some(origin),
-                role: self.role(&incoming, &data),
                 ib_mtu: incoming.mtu().unwrap_or(rc_context.ib_mtu),
             },
             GFP_KERNEL,
         )?;
-        let terms = rc_context.terms(&data, id.ib_mtu);
+        let terms = rc_context.terms(&data);
         let rc = Conn::new(rc_context, id, window, |id| incoming.take(id))?;
-        if let Err(refusal) = self.list(&rc, terms) {
+        if let Err(refusal) = self.list(&rc, &terms) {
             let data = refusal.encode(rc_context.qpn);
             let _ = rc.cm.reject(RejectReason::ConsumerDefined, &data);
             if let Some(connections) = self.dev.lock_tx().as_mut().and_then(Tx::connections) {
@@ -450,15 +421,15 @@ impl ConnListener {
     }
 
     /// Puts it into the table.
-    fn list(&self, rc: &Arc<Conn>, terms: Negotiated) -> Result<(), Refusal> {
-        bring_up(rc, &terms).map_err(|error| {
+    fn list(&self, rc: &Arc<Conn>, terms: &Negotiated) -> Result<(), Refusal> {
+        bring_up(rc, terms).map_err(|error| {
             self.log(&rc.id.peer, error);
             Refusal::Full
         })?;
         let mut guard = self.dev.lock_tx();
         let connections = guard.as_mut().and_then(Tx::connections);
         let connections = connections.ok_or(Refusal::Closed)?;
-        connections.accepted(rc.clone(), terms, now_ms())
+        connections.accepted(rc.clone(), now_ms())
     }
 
     fn reply(&self, rc: &Conn) -> Result {

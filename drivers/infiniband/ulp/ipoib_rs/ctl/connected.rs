@@ -86,7 +86,7 @@ impl Verbs {
         let send_cq = Self::send_cq(dev, &self.tx, RC_SENDS, self.vectors)?;
         let caps = QpCaps {
             send_wr: conn::SEND_WR.min(dev.data().settings.queue_limits().send),
-            recv_wr: credit::cost(1),
+            recv_wr: credit::RESERVE.into(),
             send_sge: self.max_sge,
             recv_sge: pool.parts() as u32,
         };

@@ -267,13 +267,9 @@ fn show_connections(dev: &Device<Interface>, out: &SeqFile) -> Result {
             row.waiting = channel.backlog.len();
             row.may_send = rc.map_or(0, |rc| rc.flow.credit_limit().wrapping_sub(channel.sent));
             let _ = rows.push_within_capacity(row);
-            if let Some((_, rc)) = machine.offer() {
-                let row = Connection::new(address, number, "offered", Some(rc), now);
-                let _ = rows.push_within_capacity(row);
-            }
         }
         for rc in connections.senders.iter() {
-            let row = Connection::new(rc.id.peer, 0, "receiving", Some(rc), now);
+            let row = Connection::new(rc.id.peer, rc.id.number, "receiving", Some(rc), now);
             let _ = rows.push_within_capacity(row);
         }
     }

@@ -102,7 +102,7 @@ impl Bed {
     fn rest(&self) -> Result {
         until(|| self.count(0, "tx_waiting") + self.count(0, "tx_posted") == 0)?;
         let sum = |names: &[&str]| names.iter().map(|name| self.count(0, name)).sum::<u64>();
-        let given = || sum(&["tx_handed", "tx_pieces", "rc_challenges"]);
+        let given = || sum(&["tx_handed", "tx_pieces"]);
         let gone = || {
             let names = ["tx_frames", "rc_tx_frames", "tx_cut", "tx_drop_*"];
             sum(&names) + sum(&["tx_waiting", "tx_posted"])

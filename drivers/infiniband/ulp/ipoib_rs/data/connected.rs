@@ -23,14 +23,17 @@ use crate::base::interface::Interface;
 use crate::base::work::Work;
 use crate::base::{ADDR_LEN, HEADER_LEN};
 use crate::data::tx::{address, ether_type, front, Tx};
-use crate::rc::conn::{Cause, Conn, ConnId, Role};
+use crate::rc::conn::{Cause, Conn, ConnId};
 use crate::rc::context::Negotiated;
 use crate::rc::form::tcp_v4_header;
 use crate::rc::ring::RcRing;
-use crate::rc::table::{Found, Job, Place, Wanted};
+use crate::rc::table::{Found, Job, Wanted};
 use crate::rc::tx::{keep_waiting, Fate, RcTx, Route};
 use crate::ud::paths::Channels;
 use crate::ud::ring::{Kind, UdRing};
+
+/// Time after which a credit limit that could not be sent is sent again, in milliseconds.
+const GRANT_MS: u32 = 100;
 
 impl Tx {
     /// Sends a frame as the stack gave it, in connected mode.
@@ -389,12 +392,7 @@ impl Tx {
         };
         match refused {
             Some(rc) => {
-                let at = connections.place_of(&rc.id);
                 connections.end(rc, Cause::Replaced);
-                // If what came in its place does not come up, it is still to be asked.
-                if let Some(at) = at {
-                    connections.want_for_backlog(at, now);
-                }
                 false
             }
             None => {
@@ -454,17 +452,17 @@ impl Tx {
     }
 
     /// The peer has confirmed a connection that it has asked for.
-    pub(crate) fn confirmed(&mut self, dev: &Device<Interface>, found: &Found) {
-        let Some(connections) = self.connections() else {
-            return;
-        };
-        match found.place {
-            Place::Sender => connections.senders.confirm(&found.rc, now_ms()),
-            Place::Channel(ticket) => {
-                if let Some(channel) = connections.of(&found.rc.id) {
-                    channel.machine.confirmed(ticket, now_ms());
-                    self.service(dev);
-                }
+    pub(crate) fn confirmed(&mut self, found: &Found) {
+        if let Some(connections) = self.connections() {
+            connections.senders.confirm(&found.rc, now_ms());
+        }
+    }
+
+    /// Advertises the credit limit of a connection that a peer sends by, if that is due. The caller flushes.
+    pub(crate) fn grant(&mut self, dev: &Device<Interface>, rc: &Conn) {
+        if let Some(RcTx { ring, .. }) = &mut self.rc {
+            if ring.grant(rc).is_err() {
+                Interface::queue(dev, Work::Connections, GRANT_MS);
             }
         }
     }
@@ -485,17 +483,12 @@ impl Tx {
         let count = rc.connections.channels.len();
         self.ud.ring.hold = true;
         for at in 0..count as u16 {
-            self.prove(dev, at, now);
-            if let Some(RcTx { connections, ring }) = &mut self.rc {
-                if let Some(channel) = connections.channel_at(at) {
-                    ring.answer(channel);
-                }
-            }
             self.resume(dev, at, now);
-            if let Some(RcTx { connections, ring }) = &mut self.rc {
-                if let Some(channel) = connections.channel_at(at) {
-                    ring.advertise(channel);
-                }
+        }
+        if let Some(RcTx { connections, ring }) = &mut self.rc {
+            let grants = connections.senders.iter().map(|rc| ring.grant(rc));
+            if grants.filter(Result::is_err).count() > 0 {
+                Interface::queue(dev, Work::Connections, GRANT_MS);
             }
         }
         self.ud.ring.hold = false;
@@ -509,30 +502,6 @@ impl Tx {
                 smp_mb(Full);
                 self.ud.ring.wake(dev);
             }
-        }
-    }
-
-    /// Lets frames be sent by what the peer of a channel has proven to have asked for, or challenges it.
-    fn prove(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
-        let Some(connections) = self.connections() else {
-            return;
-        };
-        if connections.prove(at, now).is_some() {
-            return Interface::queue(dev, Work::Connections, 0);
-        }
-        let Some(rc) = connections.challenge(at, now) else {
-            return;
-        };
-        // It looks when the next one is due. If the CM's message was lost, nothing else may wake it until then.
-        Interface::queue(dev, Work::Connections, 0);
-        let Role::Asker(challenge) = rc.id.role else {
-            return;
-        };
-        if let Ok(skb) = TxSkb::new(&challenge.encode()) {
-            self.ud.ring.counters().rc_tx.challenges.add(1);
-            // Without its flags, the peer gets no number in it.
-            let kind = Kind::of(&skb);
-            self.datagram(dev, rc.id.peer, skb, kind);
         }
     }
 

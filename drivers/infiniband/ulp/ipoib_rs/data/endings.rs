@@ -91,7 +91,7 @@ impl Tx {
         }
     }
 
-    /// Ends all connections, since what they may do was changed; frames make new ones.
+    /// Ends all connections, those that others send by as well, since what they may do was changed; frames make new ones.
     pub(crate) fn end_connections(&mut self, dev: &Device<Interface>) {
         let now = now_ms();
         let count = self.connections().map_or(0, |c| c.channels.len());
@@ -102,13 +102,16 @@ impl Tx {
             let Some(connections) = self.connections() else {
                 return;
             };
-            while let Some(rc) = connections
-                .channel_at(at)
-                .and_then(|channel| channel.machine.evict())
-            {
+            let channel = connections.channel_at(at);
+            if let Some(rc) = channel.and_then(|channel| channel.machine.evict()) {
                 connections.end(rc, Cause::Closed);
             }
             self.give_up(dev, at, now);
+        }
+        if let Some(connections) = self.connections() {
+            while let Some(rc) = connections.senders.take(0) {
+                connections.end(rc, Cause::Closed);
+            }
         }
         Interface::queue(dev, Work::Connections, 0);
     }
@@ -138,18 +141,12 @@ impl Tx {
         channel.look(now);
         let address = channel.address;
         let ended = channel.machine.ended(ticket, end, now);
-        // An offer that ends leaves the present connection as it is.
-        let is_up = channel.machine.is_up();
         if let Some(rc) = ended {
             let at = connections.place_of(&rc.id);
             connections.end(rc, cause);
-            match at {
-                Some(at) if end == End::Yielded => connections.want_for_backlog(at, now),
-                Some(at) if !is_up => {
-                    self.doubt_path(dev, &address, now);
-                    self.give_up(dev, at, now);
-                }
-                _ => {}
+            if let Some(at) = at {
+                self.doubt_path(dev, &address, now);
+                self.give_up(dev, at, now);
             }
         }
     }

@@ -7,12 +7,9 @@ use ipoib_netdev::napi::{Binding, Context, Poll};
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::page_pool::Frame;
 use ipoib_netdev::skb::PacketType;
-use ipoib_proto::challenge::Challenge;
 use ipoib_proto::drop::DropReason;
-use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::rx::{
-    self, classify, classify_known, unicast_source, Destination, Local, Network, Route, RxMeta,
-    PAYLOAD_OFFSET,
+    self, classify, classify_known, Destination, Local, Network, Route, RxMeta, PAYLOAD_OFFSET,
 };
 use ipoib_proto::turn::{self, Turn};
 use ipoib_rdma::{Completion, FlushTime, Lane, NetworkHeader, Receive};
@@ -172,8 +169,13 @@ impl RxPoll {
     /// Lets the transmit side go on.
     #[cold]
     fn serve(&mut self) {
-        if let Some(tx) = self.dev.lock_tx().as_mut() {
-            tx.service(&self.dev);
+        if let (Some(rc), Some(tx)) = (&mut self.rc, self.dev.lock_tx().as_mut()) {
+            rc.take_due(|conn| tx.grant(&self.dev, conn));
+            if rc.is_stalled() {
+                tx.service(&self.dev);
+            } else {
+                tx.flush(&self.dev);
+            }
         }
         if self.rc.as_ref().is_some_and(|rc| rc.is_short()) {
             Interface::restart_soon(&self.dev);
@@ -199,7 +201,6 @@ impl RxPoll {
             sink,
             order,
             dev,
-            rc,
             ..
         } = self;
         let up = &mut sink.up;
@@ -209,7 +210,6 @@ impl RxPoll {
             context,
             sink,
             order,
-            rc,
         };
         let done = ring.poll(context, budget, &mut arrivals);
         let counters = &sink.up.counters;
@@ -268,30 +268,11 @@ fn network(header: Option<NetworkHeader>, infiniband: bool) -> Option<Network> {
     }
 }
 
-/// Takes note of a challenge, if what is no frame is one.
-///
-/// # Errors
-///
-/// Why it is dropped: as a frame, or as a challenge.
-#[cold]
-fn challenged(
-    rc: &mut Option<KBox<RcRx>>,
-    datagram: &[u8],
-    source: impl FnOnce() -> Option<HwAddr>,
-    reason: DropReason,
-) -> Result<(), DropReason> {
-    let rc = rc.as_mut().filter(|_| reason == DropReason::EtherType);
-    let challenge = Challenge::of_datagram(datagram);
-    let (rc, challenge) = rc.zip(challenge).ok_or(reason)?;
-    rc.challenged(&challenge, &source().ok_or(DropReason::NoConnection)?)
-}
-
 /// Datagrams of a poll.
 struct Arrivals<'a, 'b> {
     context: &'a Context<'b>,
     sink: &'a mut Sink,
     order: &'a mut Order,
-    rc: &'a mut Option<KBox<RcRx>>,
 }
 
 impl Receive<PAYLOAD_OFFSET> for Arrivals<'_, '_> {
@@ -303,8 +284,7 @@ impl Receive<PAYLOAD_OFFSET> for Arrivals<'_, '_> {
     // For every datagram; left to itself, the compiler calls it.
     #[inline(always)]
     fn receive(&mut self, datagram: Received<'_>) {
-        self.sink
-            .receive(self.context, datagram, self.order, self.rc);
+        self.sink.receive(self.context, datagram, self.order);
     }
 }
 
@@ -322,13 +302,7 @@ impl Sink {
     /// Checks a datagram and passes its frame up.
     // For every datagram; left to itself, the compiler calls it.
     #[inline(always)]
-    fn receive(
-        &mut self,
-        context: &Context<'_>,
-        received: Received<'_>,
-        order: &mut Order,
-        rc: &mut Option<KBox<RcRx>>,
-    ) {
+    fn receive(&mut self, context: &Context<'_>, received: Received<'_>, order: &mut Order) {
         let Self {
             infiniband,
             link,
@@ -340,13 +314,12 @@ impl Sink {
         if let Some(frame) = classify_known(datagram, meta, &link.route) {
             return up.pass(context, received, frame, order);
         }
-        match link.check(datagram, meta(), rc) {
+        match link.check(datagram, meta()) {
             Ok(frame) => up.pass(context, received, frame, order),
-            Err(Some(reason)) => {
+            Err(reason) => {
                 let (dev, length) = (context.device(), datagram.len());
                 up.counters.dropped(dev, reason, 1, length);
             }
-            Err(None) => {}
         }
     }
 }
@@ -356,18 +329,11 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// Why it is dropped; nothing if it was a challenge, which is no frame.
+    /// Why it is dropped.
     #[inline(never)]
-    fn check(
-        &mut self,
-        datagram: &[u8],
-        meta: RxMeta,
-        rc: &mut Option<KBox<RcRx>>,
-    ) -> Result<rx::Frame<'_>, Option<DropReason>> {
+    fn check(&mut self, datagram: &[u8], meta: RxMeta) -> Result<rx::Frame<'_>, DropReason> {
         let Self { local, route } = self;
-        let source = || unicast_source(datagram, meta, local);
         classify(datagram, meta, local, route)
-            .map_err(|reason| challenged(rc, datagram, source, reason).err())
     }
 }
 

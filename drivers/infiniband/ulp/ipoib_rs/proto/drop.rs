@@ -54,14 +54,12 @@ drop_reasons! {
     OwnMulticast = "rx_drop_own_multicast",
     /// The receive completion carries an error status.
     BadStatus = "rx_drop_bad_status",
-    /// The completion names a buffer that was not posted.
+    /// The completion names a buffer that was not posted, or a connection that is not there.
     BadCompletion = "rx_drop_bad_completion",
     /// No memory for a new buffer; the old one was posted again.
     NoBuffer = "rx_drop_no_buffer",
     /// An extended header, or EtherType, that does not match its packet.
     BadExtended = "rx_drop_bad_extended",
-    /// Received on, or about, a connection that is not known.
-    NoConnection = "rx_drop_no_connection",
     /// Received when the interface went down or got other queues.
     Stopped = "rx_drop_stopped",
     /// The link-layer address is no valid destination.

@@ -49,6 +49,6 @@ pub use flow::{
 pub use fsm::{connection, ending, group, inbound, multicast, path, queue, ticket};
 pub use seq::{deadline, reorder, source};
 pub use wire::{
-    challenge, cm, extended, flow_label, fragment, gid, header, hwaddr, lso, mgid, mtu, pkey, qkey,
-    rc, resolution, rx, subnet,
+    cm, extended, flow_label, fragment, gid, header, hwaddr, lso, mgid, mtu, pkey, qkey, rc,
+    resolution, rx, subnet,
 };

@@ -2,7 +2,6 @@
 
 //! Formats on the wire: addresses, headers, messages, and the checks of everything that arrives.
 
-pub mod challenge;
 pub mod cm;
 pub mod extended;
 pub mod flow_label;

@@ -7,7 +7,7 @@ use ipoib_proto::backlog::{Backlog, QueueStop};
 use ipoib_proto::connection::Connection;
 use ipoib_proto::credit;
 use ipoib_proto::hwaddr::HwAddr;
-use ipoib_proto::places::{Occupant, Usage};
+use ipoib_proto::places::Usage;
 use ipoib_proto::stall::StallDetector;
 use kernel::sync::Arc;
 
@@ -31,10 +31,6 @@ pub(crate) struct Channel {
     pub(crate) number: u8,
     pub(crate) machine: Connection<Arc<Conn>>,
     pub(crate) terms: Negotiated,
-    /// Terms of the connection that the peer has yet to confirm.
-    pub(super) offered: Negotiated,
-    /// Messages that had come when that was looked at.
-    seen: u64,
     /// Sends of the present connection that had completed when that was looked at.
     completed: u32,
     /// Sends were in flight then.
@@ -55,15 +51,13 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Creates channel `number` of the peer with `address`; ours is `own`.
-    pub(super) fn new(own: &HwAddr, address: HwAddr, number: u8, idle_ms: u64, now: u64) -> Self {
+    /// Creates channel `number` of the peer with `address`.
+    pub(super) fn new(address: HwAddr, number: u8, idle_ms: u64, now: u64) -> Self {
         Self {
             address,
             number,
-            machine: Connection::new(own, &address, idle_ms, now),
+            machine: Connection::new(idle_ms, now),
             terms: Negotiated::NONE,
-            offered: Negotiated::NONE,
-            seen: 0,
             completed: 0,
             in_flight: false,
             port_up: true,
@@ -81,7 +75,6 @@ impl Channel {
         self.terms = terms;
         self.wanted_until = 0;
         self.stop = QueueStop::NONE;
-        self.seen = 0;
         self.completed = 0;
         self.sent = 0;
         if let Some(rc) = self.machine.present() {
@@ -89,25 +82,19 @@ impl Channel {
         }
     }
 
-    /// Returns true if there is a connection, or we want one, whatever the peer asks for.
-    pub(super) fn is_wanted(&self, now: u64) -> bool {
-        self.wants(now) || self.machine.ticket().is_some()
-    }
-
-    /// Returns true if a frame was there for it of late.
+    /// Returns true if a frame was there for it within [`WANT_MS`].
     pub(super) fn wants(&self, now: u64) -> bool {
         now < self.wanted_until
     }
 
-    /// The peer and the use of the channel, for whoever needs a place.
-    pub(super) fn occupant(&self, now: u64) -> Occupant {
+    /// The use of the channel, for whoever needs a place.
+    pub(super) fn usage(&self, now: u64) -> Usage {
         let machine = &self.machine;
         let age = now.saturating_sub(machine.last_used());
-        let usage = if machine.is_up() {
+        let is_vacant = machine.ticket().is_none();
+        if machine.is_up() {
             Usage::Connected
-        } else if machine.offer().is_some() {
-            Usage::Offered
-        } else if machine.is_vacant() && age >= SLOW_MS && self.backlog.is_empty() {
+        } else if is_vacant && age >= SLOW_MS && self.backlog.is_empty() {
             Usage::Silent {
                 held_off: machine.is_held_off(now),
                 is_new: !machine.has_failed(),
@@ -115,10 +102,6 @@ impl Channel {
             }
         } else {
             Usage::Asking
-        };
-        Occupant {
-            gid: self.address.gid(),
-            usage,
         }
     }
 
@@ -216,15 +199,6 @@ impl Channel {
     /// Takes note of what has happened to its connection since the last time.
     pub(crate) fn look(&mut self, now: u64) {
         self.observe(now);
-        let Some(rc) = self.machine.present() else {
-            return;
-        };
-        let came = rc.flow.received.frames.get();
-        if came != self.seen {
-            self.seen = came;
-            self.machine.used(now);
-            self.machine.works();
-        }
     }
 
     /// When time alone brings something to do.

@@ -6,9 +6,7 @@ use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::OwnedDevice;
 use ipoib_netdev::relaxed::Relax;
 use ipoib_proto::admission::Origin;
-use ipoib_proto::challenge::Challenge;
 use ipoib_proto::credit;
-use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::HwAddr;
 use ipoib_rdma::{CmId, Lane, QpCaps, RcInit, RcQp};
 use ipoib_trace::News;
@@ -34,9 +32,8 @@ pub(crate) struct ConnId {
     pub(crate) peer: HwAddr,
     /// The number among the connections to that peer.
     pub(crate) number: u8,
-    /// Where the peer's request came from; none if we asked.
+    /// Where the peer's request came from, who alone sends by the connection; none if we asked, and alone send by it.
     pub(crate) origin: Option<Origin>,
-    pub(crate) role: Role,
     /// Bytes in an InfiniBand packet of the connection.
     pub(crate) ib_mtu: u32,
 }
@@ -47,17 +44,6 @@ impl ConnId {
     }
 }
 
-/// Role of the peer of a connection.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// Anybody that we asked: we send by it.
-    Asked,
-    /// One of ours, who asked: we send by it once the peer has answered this.
-    Asker(Challenge),
-    /// Somebody who does as Linux: by the connection that it asked for it sends, and we do not.
-    Sender,
-}
-
 /// Connections of which one may go.
 #[derive(Clone, Copy)]
 pub(crate) enum Among {
@@ -65,8 +51,6 @@ pub(crate) enum Among {
     All,
     /// Those of channels.
     Channels,
-    /// Those of channels to peers with this GID.
-    ChannelsOf(Gid),
     /// Those that others send by.
     Senders,
     /// Those that others of this origin send by.
@@ -89,15 +73,6 @@ pub(super) struct Used {
     pub(super) least: Least,
 }
 
-/// The user of a connection that there is to be room for.
-#[derive(Clone, Copy)]
-pub(super) enum Whose {
-    /// We send by it, in a channel.
-    Ours,
-    /// A peer of this origin sends by it, and we do not.
-    Sender(Origin),
-}
-
 /// A reliable connection, whatever state it is in.
 pub(crate) struct Conn {
     pub(crate) lane: Arc<Lane>,
@@ -116,7 +91,7 @@ pub(crate) struct Conn {
 pub(crate) enum Cause {
     /// The peer has ended it.
     Disconnected,
-    /// It was idle, or the peer has never confirmed it, or not proven that it asked.
+    /// It was idle, or the peer has never confirmed it.
     Idle,
     /// It had to make room.
     Evicted,
@@ -161,13 +136,10 @@ impl Conn {
         window: Window,
         cm: impl FnOnce(Arc<ConnId>) -> Result<CmId<ConnId>>,
     ) -> Result<Arc<Self>> {
-        // Nothing is sent by those that others send by.
-        let (send_wr, send_sge) = match id.role {
-            Role::Sender => (1, 1),
-            Role::Asked | Role::Asker(_) => (
-                SEND_WR.min(rc_context.settings.queue_limits().send),
-                rc_context.max_sge,
-            ),
+        // Only credit limits are sent by those that others send by.
+        let send_wr = match id.origin {
+            Some(_) => credit::RESERVE.into(),
+            None => SEND_WR.min(rc_context.settings.queue_limits().send),
         };
         let init = RcInit {
             pd: &rc_context.pd,
@@ -176,8 +148,8 @@ impl Conn {
             intake: &rc_context.intake,
             caps: QpCaps {
                 send_wr,
-                recv_wr: credit::cost(window.width),
-                send_sge,
+                recv_wr: window.cost,
+                send_sge: rc_context.max_sge,
                 recv_sge: rc_context.intake.max_sge(),
             },
         };

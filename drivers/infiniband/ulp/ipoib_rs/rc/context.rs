@@ -35,10 +35,10 @@ pub(crate) struct RcContext {
 }
 
 impl RcContext {
-    /// Private data for a peer that may send `width` messages on the connection.
+    /// Private data for a peer that may send `width` messages on the connection, or none if we send by it.
     pub(crate) fn private_data(&self, width: u16, number: u8) -> PrivateData {
         let settings = &self.settings;
-        let flags = Flags::SEQ.union(Flags::COMPACT).union(if settings.icrc() {
+        let flags = Flags::SEQ.union(if settings.icrc() {
             Flags::ICRC
         } else {
             Flags::NONE
@@ -55,8 +55,8 @@ impl RcContext {
         }
     }
 
-    /// Terms that both ends support, where `ib_mtu` bytes go into an InfiniBand packet.
-    pub(crate) fn terms(&self, peer: &PrivateData, ib_mtu: u32) -> Negotiated {
+    /// Terms that both ends support.
+    pub(crate) fn terms(&self, peer: &PrivateData) -> Negotiated {
         let mtu = cm::connection_mtu(mtu::MAX_CONNECTED + Header::LEN as u32, peer.receive_mtu);
         let settings = &self.settings;
         let extension = peer
@@ -74,11 +74,6 @@ impl RcContext {
             mtu,
             extended: true,
             icrc,
-            compact_mtu: if extension.flags.contains(Flags::COMPACT) {
-                ib_mtu
-            } else {
-                0
-            },
             // Each segment gets a checksum of its own, so that one goes with the other.
             max_large: if icrc && settings.large_frames() {
                 largest.saturating_sub(EXTENDED_HEADERS as u32)
@@ -96,12 +91,10 @@ impl RcContext {
 pub(crate) struct Negotiated {
     /// The largest IP packet.
     pub(crate) mtu: u32,
-    /// The other end takes extended frames, and both limit what the other one may send.
+    /// The other end takes extended frames, and limits what we may send.
     pub(crate) extended: bool,
     /// The other end takes packets whose checksum was not computed.
     pub(crate) icrc: bool,
-    /// Bytes in an InfiniBand packet of the connection, if the other end takes the compact form; 0 if not.
-    pub(crate) compact_mtu: u32,
     /// The largest IP packet that the other end may have to segment; 0 for none.
     pub(crate) max_large: u32,
     /// The most pieces of memory that such a one is sent from.
@@ -116,7 +109,6 @@ impl Negotiated {
         mtu: 0,
         extended: false,
         icrc: false,
-        compact_mtu: 0,
         max_large: 0,
         max_pieces: 0,
         credits: 0,

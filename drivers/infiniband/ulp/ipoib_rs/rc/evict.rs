@@ -2,7 +2,6 @@
 
 //! The least recently used connection, which makes room for others.
 
-use ipoib_proto::hwaddr::HwAddr;
 use kernel::prelude::*;
 
 use crate::rc::conn::{Among, Cause, Least, Used};
@@ -49,28 +48,24 @@ impl Connections {
     fn least(&mut self, now: u64, among: Among) -> Option<Used> {
         match among {
             Among::All => {
-                let channel = self.least_channel(now, |_| true);
+                let channel = self.least_channel(now);
                 let both = [channel, self.senders.least(now, |_| true)];
                 both.into_iter().flatten().min_by_key(|used| used.last)
             }
-            Among::Channels => self.least_channel(now, |_| true),
-            Among::ChannelsOf(gid) => self.least_channel(now, |peer| peer.gid() == gid),
+            Among::Channels => self.least_channel(now),
             Among::Senders => self.senders.least(now, |_| true),
             Among::SendersOf(origin) => self.senders.least(now, |rc| rc.id.origin == Some(origin)),
         }
     }
 
-    /// The channel whose connection was used least recently, of those to peers that `may_go`, that are up and not being
-    /// replaced.
-    fn least_channel(&mut self, now: u64, may_go: impl Fn(&HwAddr) -> bool) -> Option<Used> {
+    /// The channel whose connection was used least recently, of those that are up.
+    fn least_channel(&mut self, now: u64) -> Option<Used> {
         self.look_at_channels(now);
         let channels = self.channels.iter().enumerate();
         let used = channels.filter_map(|(at, channel)| {
-            let channel = channel
-                .as_ref()
-                .filter(|channel| may_go(&channel.address))?;
+            let channel = channel.as_ref()?;
             let machine = &channel.machine;
-            if !machine.is_up() || machine.offer().is_some() {
+            if !machine.is_up() {
                 return None;
             }
             // A channel with a backlog is in use.

@@ -8,7 +8,7 @@ use ipoib_netdev::relaxed::Relax;
 use ipoib_netdev::stats::Counter;
 use ipoib_proto::credit;
 use ipoib_rings::line::{self, Line};
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::Atomic;
 
 /// Counts that the receive poll and the transmit side exchange.
 pub(crate) struct Flow {
@@ -28,10 +28,6 @@ pub(crate) struct Received {
     credit_limit: Atomic<u32>,
     /// How many of its messages we have received; modulo 2^16.
     messages: Atomic<u32>,
-    /// The number in the peer's challenge, which waits for its answer; 0 if there is none.
-    challenge: Atomic<u64>,
-    /// The peer has answered our challenge.
-    proven: Atomic<bool>,
     pub(crate) frames: Counter,
     pub(crate) bytes: Counter,
 }
@@ -50,8 +46,6 @@ impl Flow {
             received: Line::new(Received {
                 credit_limit: Atomic::new(0),
                 messages: Atomic::new(0),
-                challenge: Atomic::new(0),
-                proven: Atomic::new(false),
                 frames: Counter::new(),
                 bytes: Counter::new(),
             }),
@@ -85,67 +79,18 @@ impl Flow {
         news
     }
 
-    /// Counts a message. True: service is due under the transmit lock, since the message may be the first, which
-    /// confirms the connection, or the peer is to learn that there is room for `width` again, if it knows credit at all.
+    /// Counts a message. Returns true if a credit limit is due to the peer, who may have `width` messages in flight.
     #[inline]
-    pub(crate) fn note_received(&self, width: Option<u16>) -> bool {
-        let before = self.received.messages.get() as u16;
-        let received = before.wrapping_add(1);
+    pub(crate) fn note_received(&self, width: u16) -> bool {
+        let received = (self.received.messages.get() as u16).wrapping_add(1);
         self.received.messages.set(received.into());
-        let is_due = match width {
-            Some(width) => {
-                let limit = credit::limit(received, width);
-                credit::is_due(limit, self.sent.advertised.get() as u16, width)
-            }
-            None => false,
-        };
-        before == 0 || is_due
-    }
-
-    /// Returns true if a message has come (modulo 2^16).
-    pub(crate) fn has_received(&self) -> bool {
-        self.received.messages.get() != 0
-    }
-
-    /// Notes a challenge; it replaces one without an answer.
-    pub(super) fn challenged(&self, nonce: u64) {
-        self.received.challenge.set(nonce);
-    }
-
-    /// Returns true if the peer's challenge waits for its answer.
-    pub(super) fn is_challenged(&self) -> bool {
-        self.received.challenge.get() != 0
-    }
-
-    /// Takes the number to be answered.
-    pub(super) fn take_challenge(&self) -> u64 {
-        self.received.challenge.xchg(0, Relaxed)
-    }
-
-    /// The peer has answered our challenge.
-    pub(super) fn prove(&self) {
-        self.received.proven.set(true);
-    }
-
-    /// Returns true if the peer has answered our challenge.
-    pub(super) fn is_proven(&self) -> bool {
-        self.received.proven.get()
+        self.is_due(width)
     }
 
     /// Credit limit of the peer: there is room for `width` messages.
     #[inline]
     fn own_limit(&self, width: u16) -> u16 {
         credit::limit(self.received.messages.get() as u16, width)
-    }
-
-    /// Returns true if the limit is to go along with a frame.
-    #[inline(always)]
-    pub(crate) fn has_news(&self, width: u16) -> bool {
-        credit::is_worth_a_header(
-            self.own_limit(width),
-            self.sent.advertised.get() as u16,
-            width,
-        )
     }
 
     /// Notes that the limit is advertised, and returns it.
@@ -163,13 +108,10 @@ impl Flow {
         self.sent.advertised.set(received.into());
     }
 
-    /// Returns true if the limit is to be advertised in a message of its own.
+    /// Returns true if the limit is to be advertised.
     #[inline]
     pub(crate) fn is_due(&self, width: u16) -> bool {
-        credit::is_due(
-            self.own_limit(width),
-            self.sent.advertised.get() as u16,
-            width,
-        )
+        let advertised = self.sent.advertised.get() as u16;
+        width != 0 && credit::is_due(self.own_limit(width), advertised, width)
     }
 }

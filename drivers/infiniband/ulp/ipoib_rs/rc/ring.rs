@@ -4,7 +4,6 @@
 
 use ipoib_netdev::device::{Device, RawDevice};
 use ipoib_netdev::skb::TxSkb;
-use ipoib_proto::challenge::Challenge;
 use ipoib_proto::credit;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::header::Header;
@@ -19,7 +18,6 @@ use crate::base::counters::{ConnectedTx, Counters};
 use crate::base::interface::Interface;
 use crate::rc::channel::Channel;
 use crate::rc::conn::Conn;
-use crate::rc::context::Negotiated;
 use crate::rc::shared::Shared;
 use crate::ud::ring::{refusal, UdRing};
 
@@ -68,7 +66,7 @@ impl RcRing {
     ///
     /// # Errors
     ///
-    /// The frame, and why it is dropped; the credit limit in it is due again.
+    /// The frame, and why it is dropped.
     #[inline(always)]
     pub(super) fn post(
         &mut self,
@@ -79,10 +77,7 @@ impl RcRing {
         let len = skb.len() as u32;
         let charged = match self.sender.post(skb, &rc.lane, false) {
             Ok(charged) => charged,
-            Err((skb, error)) => {
-                rc.flow.readvertise();
-                return Err((skb, refusal(error)));
-            }
+            Err((skb, error)) => return Err((skb, refusal(error))),
         };
         let bytes = u64::from(len.wrapping_sub(Header::LEN as u32));
         rc.flow.sent.frames.add(1);
@@ -111,64 +106,34 @@ impl RcRing {
         has_room(self)
     }
 
-    /// Sends a message of the driver's own by a connection.
+    /// Advertises the credit limit of a connection that a peer sends by, if that is due. If as many as there is room for are in
+    /// flight, it is still due when they are acknowledged.
     ///
     /// # Errors
     ///
-    /// Why it is not sent.
-    fn send_own(&mut self, rc: &Conn, message: &[u8]) -> Result {
-        let posted = self.sender.post(TxSkb::new(message)?, &rc.lane, true);
-        posted.map(drop).map_err(|(_, error)| error)
-    }
-
-    /// Answers the peer's challenge, if there is one and a message may be sent: it counts as any other. If there is no
-    /// memory for it, the peer asks again.
-    pub(crate) fn answer(&mut self, channel: &mut Channel) {
-        let rc = channel.machine.present();
-        let Some(rc) = rc.filter(|rc| channel.machine.is_up() && rc.flow.is_challenged()) else {
-            return;
+    /// `ENOMEM` and those of the device: it is still due, and nothing else may bring it about.
+    pub(crate) fn grant(&mut self, rc: &Conn) -> Result {
+        let width = rc.window.width;
+        if !rc.flow.is_due(width) {
+            return Ok(());
+        }
+        let has_room = |ring: &Self| {
+            rc.lane.in_flight() < credit::RESERVE.into() && ring.sender.has_share(&rc.lane)
         };
-        if !self.room_or_wait(channel) {
-            return;
-        }
-        let answer = Challenge {
-            qpn: rc.qp().qpn(),
-            nonce: rc.flow.take_challenge(),
-        };
-        if self.send_own(rc, &answer.encode()).is_ok() {
-            channel.sent = channel.sent.wrapping_add(1);
-        }
-    }
-
-    /// Tells the peer of a channel what it may send, if nothing else did so for long: by the connection that is up, and by
-    /// the one that the peer has yet to prove.
-    pub(crate) fn advertise(&mut self, channel: &Channel) {
-        let machine = &channel.machine;
-        if let Some(rc) = machine.present().filter(|_| machine.is_up()) {
-            self.grant(rc, &channel.terms, u32::MAX);
-        }
-        if let Some((_, rc)) = machine.offer() {
-            // Only grants are sent by it. A peer that acknowledges them never has more than these in flight.
-            self.grant(rc, &channel.offered, credit::RESERVE.into());
-        }
-    }
-
-    /// Tells the peer of a connection what it may send, if that is due, unless `most` frames are in flight. If there is no
-    /// memory for that, it is due again when the next message comes, and no later than the connection is looked at anyway
-    /// (`SLOW_MS` in `channel.rs`).
-    fn grant(&mut self, rc: &Conn, terms: &Negotiated, most: u32) {
-        if !terms.extended || !rc.flow.is_due(rc.window.width) {
-            return;
-        }
-        let has_room = |ring: &Self| rc.lane.in_flight() < most && ring.sender.has_share(&rc.lane);
         if !self.or_wait(has_room) {
-            return;
+            return Ok(());
         }
-        let limit = rc.flow.advertise(rc.window.width);
-        match self.send_own(rc, &rc::credit_only(limit)) {
+        let limit = rc.flow.advertise(width);
+        let skb = TxSkb::new(&rc::credit_only(limit));
+        let posted = skb.and_then(|skb| {
+            let posted = self.sender.post(skb, &rc.lane, true);
+            posted.map(drop).map_err(|(_, error)| error)
+        });
+        match posted {
             Ok(()) => self.counters().grants.add(1),
             Err(_) => rc.flow.readvertise(),
         }
+        posted
     }
 
     /// Drops what the device does not have yet, as the interface goes down.

@@ -10,7 +10,6 @@ use ipoib_netdev::napi::{Binding, Context};
 use ipoib_netdev::parts;
 use ipoib_netdev::skb;
 use ipoib_proto::admission::{is_short, may_be_dry, DRY_MS, KEPT_MS};
-use ipoib_proto::challenge::{Challenge, PAUSE_MS};
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::ending::Passes;
 use ipoib_proto::extended::{self, PartialChecksum, TCP_V4_CHECKSUM};
@@ -29,7 +28,7 @@ use crate::base::counters::{ConnectedRx, Counters};
 use crate::base::interface::Interface;
 use crate::base::link_header;
 use crate::base::order::Order;
-use crate::rc::conn::{Conn, Role};
+use crate::rc::conn::Conn;
 use crate::rc::shared::Shared;
 use crate::rc::table::MOST;
 
@@ -55,10 +54,30 @@ struct Peer {
     rc: Arc<Conn>,
     /// Source of its frames: that of its datagrams, which have numbers of the same sequence.
     source: HwAddr,
-    /// The most messages that it may have in flight to us, if extended frames were agreed on.
-    width: Option<u16>,
-    /// When it may challenge us again.
-    quiet_until: u64,
+    /// Extended frames were agreed on.
+    extended: bool,
+    /// The most messages that it may have in flight to us, if it knows credit; 0 if not.
+    width: u16,
+}
+
+impl Peer {
+    /// Counts a message that has used a buffer. If that makes a credit limit due, notes the connection.
+    #[inline(always)]
+    fn count_message(&self, due: &mut KVec<Arc<Conn>>) {
+        if self.rc.flow.note_received(self.width) {
+            self.note_due(due);
+        }
+    }
+
+    /// Notes that a credit limit is due.
+    #[cold]
+    fn note_due(&self, due: &mut KVec<Arc<Conn>>) {
+        // Until one was sent, each message brings it here.
+        if !due.iter().any(|rc| Arc::ptr_eq(rc, &self.rc)) {
+            // A poll brings no more messages than there is room for.
+            let _ = due.push_within_capacity(self.rc.clone());
+        }
+    }
 }
 
 /// The receiving side of an interface's connections.
@@ -70,16 +89,10 @@ pub(crate) struct RcRx {
     /// When its buffers were made.
     since: u64,
     passes: Passes,
-    news: News,
-}
-
-/// Findings of a poll, for its end.
-#[derive(Default)]
-struct News {
-    /// A peer lets us send more.
+    /// A peer lets us send more, as this poll has found.
     credit: bool,
-    /// Something has to be done under the transmit lock.
-    due: bool,
+    /// Connections by which a credit limit is due, as this poll has found.
+    due: KVec<Arc<Conn>>,
 }
 
 /// The connections in the order of their keys, and which of them had the last frame.
@@ -146,7 +159,8 @@ impl RcRx {
                 counters,
                 since: now_ms(),
                 passes: Passes::NONE,
-                news: News::default(),
+                credit: false,
+                due: KVec::with_capacity(IntakeRing::BATCH, GFP_KERNEL)?,
             },
             GFP_KERNEL,
         )?)
@@ -198,8 +212,8 @@ impl RcRx {
         let peer = Peer {
             key: qp.key(),
             source: lid.map_or(peer, |lid| source_in_subnet(lid, peer.qpn())),
-            width: extended.then_some(rc.window.width),
-            quiet_until: 0,
+            extended,
+            width: rc.window.width,
             rc,
         };
         let list = &mut self.peers.list;
@@ -218,33 +232,6 @@ impl RcRx {
                 break;
             }
         }
-    }
-
-    /// Takes note of a challenge that came from `from`: it is answered by the connection that it is about, if that is one to
-    /// this peer that we have asked for.
-    ///
-    /// # Errors
-    ///
-    /// Why it is dropped.
-    #[cold]
-    pub(crate) fn challenged(
-        &mut self,
-        challenge: &Challenge,
-        from: &HwAddr,
-    ) -> Result<(), DropReason> {
-        let mut peers = self.peers.list.iter_mut();
-        let asked = |peer: &&mut Peer| peer.rc.id.role == Role::Asked && peer.source == *from;
-        let peer = peers
-            .find(|peer| asked(peer) && peer.rc.qp().qpn() == challenge.qpn)
-            .ok_or(DropReason::NoConnection)?;
-        self.counters.rc_rx.challenges.add(1);
-        let now = now_ms();
-        if now >= peer.quiet_until {
-            peer.quiet_until = now.saturating_add(PAUSE_MS);
-            peer.rc.flow.challenged(challenge.nonce);
-            self.news.due = true;
-        }
-        Ok(())
     }
 
     /// Returns true if there may be something to receive, or somebody wants to know.
@@ -341,38 +328,45 @@ impl RcRx {
             ring,
             peers,
             counters,
-            news,
+            credit,
+            due,
             ..
         } = self;
         let Some(received) = ring.message(i, |qp| peers.failed(qp, owner)) else {
             return Ok(());
         };
-        let peer = peers.find(received.qp).ok_or(DropReason::NoConnection)?;
+        let peer = peers.find(received.qp).ok_or(DropReason::BadCompletion)?;
         let counts = &counters.rc_rx;
         let fast = rc::parse_tcp_v4(received.head(), received.len());
-        let (Some(message), true) = (fast, peer.width.is_some()) else {
-            return Arrival::new(received, peer, counts).receive_other(news, context, order);
+        let (Some(packet), true) = (fast, peer.extended) else {
+            return Arrival::new(received, peer, counts).receive_other(credit, due, context, order);
         };
-        news.due |= peer.rc.flow.note_received(peer.width);
-        if let Some(limit) = message.credit_limit() {
-            news.credit |= peer.rc.flow.raise_credit_limit(limit);
-        }
-        let description = describe(&message.packet, Some(TCP_V4_CHECKSUM), counts);
-        // Not the one above: this one need not be in memory.
-        Arrival::new(received, peer, counts).pass_up(&message.packet, description, context, order)
+        peer.count_message(due);
+        let description = describe(&packet, Some(TCP_V4_CHECKSUM), counts);
+        Arrival::new(received, peer, counts).pass_up(&packet, description, context, order)
     }
 
-    /// Ends a poll. True: the transmit side is to be served, since a peer lets us send more, or since it is due to
-    /// learn what it may send.
+    /// Ends a poll. Returns true if the transmit side is to be served: a peer lets us send more, or is due to learn what it may
+    /// send.
     #[inline]
     pub(crate) fn take_news(&mut self) -> bool {
-        let News { credit, due } = core::mem::take(&mut self.news);
-        if credit {
+        if core::mem::take(&mut self.credit) {
             // Pairs with the barrier where a frame begins to wait: either that sees the credit, or we see
             // that it waits.
             smp_mb(Full);
+            return !self.due.is_empty() || self.shared.is_stalled();
         }
-        due || (credit && self.shared.is_stalled())
+        !self.due.is_empty()
+    }
+
+    /// Takes the connections by which a credit limit is due, and calls `grant` for each.
+    pub(crate) fn take_due(&mut self, mut grant: impl FnMut(&Conn)) {
+        self.due.drain_all().for_each(|rc| grant(&rc));
+    }
+
+    /// Returns true if frames wait for room or for credit.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.shared.is_stalled()
     }
 
     /// Returns true if its buffers may be replaced.
@@ -384,7 +378,7 @@ impl RcRx {
     pub(crate) fn is_short(&self) -> bool {
         let (buffers, overtaken) = (self.ring.size(), self.ring.overtaken());
         let peers = self.peers.list.iter();
-        let senders = peers.filter(|peer| peer.rc.id.role == Role::Sender);
+        let senders = peers.filter(|peer| peer.rc.id.origin.is_some());
         // Hardly ever any.
         overtaken > 0 && is_short(buffers, overtaken, senders.count()) && self.is_old()
     }
@@ -454,7 +448,7 @@ impl<'a> Arrival<'a> {
         counts.frames.add(1);
         counts.bytes.add(bytes);
         // Only who has agreed to numbers has any.
-        let source = peer.width.and(Some(&peer.source));
+        let source = peer.extended.then_some(&peer.source);
         order.receive(context, source, packet.reserved, skb);
         Ok(())
     }
@@ -467,55 +461,38 @@ impl<'a> Arrival<'a> {
     #[inline(never)]
     fn receive_other(
         self,
-        news: &mut News,
+        credit: &mut bool,
+        due: &mut KVec<Arc<Conn>>,
         context: &Context<'_>,
         order: &mut Order,
     ) -> Result<(), DropReason> {
         let Self { peer, counts, .. } = self;
-        let flow = &peer.rc.flow;
         let (head, len) = (self.received.head(), self.received.len());
         let extended =
-            rc::is_extended(head, peer.width.is_some()).then(|| ExtendedMessage::new(head, len));
+            rc::is_extended(head, peer.extended).then(|| ExtendedMessage::new(head, len));
         if let Some(limit) = extended.and_then(|m| m.ok()?.credit_only()) {
-            news.credit |= flow.raise_credit_limit(limit);
+            *credit |= peer.rc.flow.raise_credit_limit(limit);
             counts.grants.add(1);
             return Ok(());
         }
         // Whatever else it carries, and whatever is wrong with it, it has used room.
-        news.due |= flow.note_received(peer.width);
+        peer.count_message(due);
         let (packet, description) = match extended {
             Some(message) => {
                 let message = message?;
                 let (packet, extended) = message.packet()?;
-                if let Some(limit) = message.credit_limit() {
-                    news.credit |= flow.raise_credit_limit(limit);
-                }
                 let description = describe(&packet, extended.checksum, counts);
                 match extended.gso {
                     Some(gso) => (packet, describe_large(description, &gso, counts)),
                     None => (packet, description),
                 }
             }
-            None => match rc::parse(head, len) {
-                Ok(packet) => (packet, describe(&packet, None, counts)),
-                Err(reason) => return self.answered(news).ok_or(reason),
-            },
+            None => {
+                let packet = rc::parse(head, len)?;
+                (packet, describe(&packet, None, counts))
+            }
         };
         self.pass_up(&packet, description, context, order)
-    }
-
-    /// Takes note of an answer to our challenge. None: the message is none.
-    #[cold]
-    fn answered(&self, news: &mut News) -> Option<()> {
-        let answer = Challenge::parse(self.received.head(), self.received.len())?;
-        let rc = &self.peer.rc;
-        if rc.id.role != Role::Asker(answer) {
-            return None;
-        }
-        news.due |= !rc.flow.is_proven();
-        rc.flow.prove();
-        self.counts.answers.add(1);
-        Some(())
     }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connections that others have asked for to send by, as ib_ipoib does. We send nothing by them.
+//! Connections that others have asked for, to send by, as ib_ipoib does. We send nothing by them but credit limits.
 
-use ipoib_proto::admission::{self, Crowd, Origin, Unconfirmed, MAX_SENDERS};
+use ipoib_proto::admission::{self, Crowd, Load, Origin, Unconfirmed, MAX_SENDERS};
 use ipoib_proto::inbound::Inbound;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -86,6 +86,23 @@ impl Senders {
         })
     }
 
+    /// How many buffers are set aside for those of an origin.
+    pub(super) fn buffers_of(&self, origin: Origin) -> u32 {
+        let of_origin = self.iter().filter(|rc| rc.id.origin == Some(origin));
+        of_origin.map(|rc| rc.window.cost).sum()
+    }
+
+    /// Load that counts against a request of that origin, while so many connections are `ending`.
+    pub(super) fn load(&self, origin: Origin, ending: u32) -> Load {
+        let all = self.unconfirmed();
+        let same = all.clone().filter(|(_, other)| other.origin == origin);
+        Load {
+            ending,
+            unconfirmed: all.count(),
+            of_origin: same.count(),
+        }
+    }
+
     /// Requests that were accepted and not confirmed, each with its place.
     pub(super) fn unconfirmed(&self) -> impl Iterator<Item = (usize, Unconfirmed)> + Clone + '_ {
         let senders = self.list.iter().enumerate();
@@ -134,7 +151,7 @@ impl Senders {
     }
 
     /// Takes the one at a place out.
-    pub(super) fn take(&mut self, at: usize) -> Option<Arc<Conn>> {
+    pub(crate) fn take(&mut self, at: usize) -> Option<Arc<Conn>> {
         Some(self.list.remove(at).ok()?.rc)
     }
 

@@ -2,17 +2,17 @@
 
 //! The reliable connections of an interface, under the transmit lock.
 //!
-//! When to ask for one, whose request to accept and when to give up is for `proto/fsm/connection.rs` to say.
-//! `proto/flow/places.rs` says which peers get places. This file keeps the table of peers, finds room for one connection
-//! more, and says what is to be done by the work item `ctl/connect.rs`, which may sleep.
+//! When to ask for one and when to give up is for `proto/fsm/connection.rs` to say. `proto/flow/places.rs` says which peers
+//! get places. This file keeps the table of peers that we ask, finds room for one connection more, and says what is to be
+//! done by the work item `ctl/connect.rs`, which may sleep. Those that others send by are in `senders.rs`.
 
 use ipoib_netdev::device::Device;
 use ipoib_netdev::skb::TxSkb;
 use ipoib_proto::admission::MAX_SENDERS;
 use ipoib_proto::connection::End;
 use ipoib_proto::drop::DropReason;
-use ipoib_proto::hwaddr::{Flags, HwAddr};
-use ipoib_proto::places::{choose, Choice, Tried};
+use ipoib_proto::hwaddr::HwAddr;
+use ipoib_proto::places::{choose, Choice};
 use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::{IntakeRing, Lane};
 use kernel::prelude::*;
@@ -22,7 +22,7 @@ use crate::base::counters::Counters;
 use crate::base::interface::Interface;
 use crate::base::settings::MAX_CONNECTIONS;
 use crate::rc::channel::Channel;
-use crate::rc::conn::{Among, Cause, Conn, ConnId, Whose};
+use crate::rc::conn::{Among, Cause, Conn, ConnId};
 use crate::rc::context::RcContext;
 use crate::rc::ended::{Ended, Endings};
 use crate::rc::senders::Senders;
@@ -36,9 +36,6 @@ pub(crate) const MOST: usize = 2 * MAX_CONNECTIONS + MAX_SENDERS;
 /// Time without use after which a connection may be evicted, in milliseconds.
 pub(super) const IDLE_MS: u64 = 100;
 
-/// The widest window of a connection.
-const WINDOW: u16 = 64;
-
 /// The table.
 pub(crate) struct Connections {
     pub(crate) channels: KVec<Option<KBox<Channel>>>,
@@ -48,19 +45,19 @@ pub(crate) struct Connections {
     pub(crate) ended: Endings,
     /// Room for all, when the interface goes down.
     all: KVec<Arc<Conn>>,
-    buffers: Arc<Buffers>,
+    pub(super) buffers: Arc<Buffers>,
     /// Objects that all connections share.
     pub(crate) rc_context: Arc<RcContext>,
     pub(crate) counters: Arc<Counters>,
-    own: HwAddr,
     /// The most connections there may be in channels.
-    cap: usize,
+    pub(super) cap: usize,
     per_peer: u8,
     idle_ms: u64,
     /// Until when no connection is evicted for room on the device.
     pub(super) room_until: u64,
-    /// Failures to find a place for a channel.
-    tried: Tried,
+    /// Until when no place for a channel is looked for, since there was none, or one had to be replaced, which forgets when
+    /// it may ask again.
+    full_until: u64,
     /// The channel whose turn it is to ask for a connection.
     turn: usize,
 }
@@ -81,7 +78,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// How it has ended, unless the peer's own takes its place.
+    /// How it has ended.
     pub(crate) fn end(&self) -> End {
         if self.rc.lane.is_unused() {
             End::Unused
@@ -130,7 +127,6 @@ impl Connections {
         for _ in 0..MAX_CONNECTIONS {
             channels.push(None, GFP_KERNEL)?;
         }
-        let own = HwAddr::new(Flags::NONE, rc_context.qpn, rc_context.gid);
         let waiting = IntakeRing::most_waiting(&rc_context.intake, buffers);
         let mut connections = Self {
             channels,
@@ -140,12 +136,11 @@ impl Connections {
             buffers: Buffers::new(buffers - waiting)?,
             rc_context,
             counters,
-            own,
             cap: 0,
             per_peer: 0,
             idle_ms: 0,
             room_until: 0,
-            tried: Tried::default(),
+            full_until: 0,
             turn: 0,
         };
         connections.settings_changed();
@@ -197,9 +192,11 @@ impl Connections {
     }
 
     /// The number of connections in channels, those that are being made included.
-    fn count_own(&self) -> usize {
-        let own = self.iter().map(|channel| channel.machine.all().count());
-        own.sum()
+    pub(super) fn count_own(&self) -> usize {
+        let own = self
+            .iter()
+            .filter(|channel| channel.machine.present().is_some());
+        own.count()
     }
 
     /// How many connections are up by which we send.
@@ -218,17 +215,13 @@ impl Connections {
     pub(crate) fn place(&mut self, address: &HwAddr, number: u8, now: u64) -> Option<u16> {
         let at = match self.find_channel(address, number) {
             Some(at) => at,
-            None if self.tried.holds(address.gid(), now) => return None,
+            None if now < self.full_until => return None,
             None => {
-                let choice = self.choose_place(address, false, now);
-                let again = now.saturating_add(IDLE_MS);
-                self.tried.note(choice, address.gid(), again);
-                let (Choice::Place(at) | Choice::Replace(at)) = choice else {
-                    self.counters.connected.no_room.add_shared(1);
-                    self.make_place(choice, address, now);
-                    return None;
-                };
-                self.put_channel(at, *address, number, now)?
+                let at = self.find_place(now)?;
+                let channel = Channel::new(*address, number, self.idle_ms, now);
+                let channel = KBox::new(channel, GFP_ATOMIC).ok()?;
+                *self.channels.get_mut(at)? = Some(channel);
+                u16::try_from(at).ok()?
             }
         };
         // The flags of its address may have changed; it is the same peer.
@@ -236,35 +229,22 @@ impl Connections {
         Some(at)
     }
 
-    /// The place of a new channel to a peer, which has `asked` for a connection, or is to be asked.
-    pub(super) fn choose_place(&self, peer: &HwAddr, asked: bool, now: u64) -> Choice {
+    /// Finds the place of a new channel. None: another one is to make room for it.
+    fn find_place(&mut self, now: u64) -> Option<usize> {
         let channels = self.channels.iter();
-        let occupants = channels.map(|channel| Some(channel.as_ref()?.occupant(now)));
-        choose(occupants, peer.gid(), asked, self.cap)
-    }
-
-    /// Makes a channel to a peer at a place that [`Self::choose_place`] has chosen.
-    pub(super) fn put_channel(
-        &mut self,
-        at: usize,
-        address: HwAddr,
-        number: u8,
-        now: u64,
-    ) -> Option<u16> {
-        let channel = Channel::new(&self.own, address, number, self.idle_ms, now);
-        let channel = KBox::new(channel, GFP_ATOMIC).ok()?;
-        *self.channels.get_mut(at)? = Some(channel);
-        u16::try_from(at).ok()
-    }
-
-    /// Ends the least recently used connection among those in the way of a peer, if it is idle.
-    pub(super) fn make_place(&mut self, choice: Choice, peer: &HwAddr, now: u64) {
-        let among = match choice {
-            Choice::Crowd => Among::ChannelsOf(peer.gid()),
-            Choice::Full => Among::Channels,
-            Choice::Place(_) | Choice::Replace(_) | Choice::Soon => return,
-        };
-        self.make_room(among, now);
+        let choice = choose(channels.map(|channel| Some(channel.as_ref()?.usage(now))));
+        if let Choice::Place(at) = choice {
+            return Some(at);
+        }
+        self.full_until = now.saturating_add(IDLE_MS);
+        if let Choice::Replace(at) = choice {
+            return Some(at);
+        }
+        self.counters.connected.no_room.add_shared(1);
+        if choice == Choice::Full {
+            self.make_room(Among::Channels, now);
+        }
+        None
     }
 
     /// A frame is there for the peer of a channel, and no connection is up. True: there is something to do for the work
@@ -327,7 +307,7 @@ impl Connections {
     /// The channel of a connection that is there.
     pub(crate) fn of(&mut self, id: &ConnId) -> Option<&mut Channel> {
         let channel = self.channel_of(id)?;
-        let is = channel.machine.all().any(|(_, rc)| is(rc, id));
+        let is = channel.machine.present().is_some_and(|rc| is(rc, id));
         is.then_some(channel)
     }
 
@@ -341,7 +321,8 @@ impl Connections {
         }
         let at = usize::from(self.place_of(id)?);
         let machine = &self.channels.get(at)?.as_ref()?.machine;
-        let (ticket, rc) = machine.all().find(|(_, rc)| is(rc, id))?;
+        let rc = machine.present().filter(|rc| is(rc, id))?;
+        let ticket = machine.ticket()?;
         Some(Found {
             rc: rc.clone(),
             place: Place::Channel(ticket),
@@ -351,9 +332,8 @@ impl Connections {
     /// The connection whose queue pair a lane is.
     pub(crate) fn of_lane(&self, lane: &Lane) -> Option<Arc<Conn>> {
         let is = |rc: &&Arc<Conn>| core::ptr::eq(&raw const *rc.lane, lane);
-        let own = self.iter().flat_map(|channel| channel.machine.all());
-        own.map(|(_, rc)| rc)
-            .find(is)
+        let mut own = self.iter().filter_map(|channel| channel.machine.present());
+        own.find(is)
             .or_else(|| self.senders.iter().find(is))
             .cloned()
     }
@@ -413,7 +393,7 @@ impl Connections {
         if channel.machine.is_blank(now) && channel.backlog.is_empty() && !channel.wants(now) {
             if let Some(channel) = self.channels.get_mut(at) {
                 *channel = None;
-                self.tried = Tried::default();
+                self.full_until = 0;
             }
             return Advance::Deadline(None);
         }
@@ -427,7 +407,7 @@ impl Connections {
         if asked.count() >= self.cap.div_ceil(2) {
             return Advance::Deadline(Some(now.saturating_add(IDLE_MS)));
         }
-        let Some(window) = self.take_room(Whose::Ours, true, now) else {
+        let Some(window) = self.take_room(now) else {
             self.counters.connected.no_room.add_shared(1);
             // Once the least recently used one may go, if it is not used again.
             return Advance::Deadline(Some(now.saturating_add(IDLE_MS)));
@@ -449,49 +429,26 @@ impl Connections {
         }
     }
 
-    /// Takes room in the table and in the buffers for one more connection. Without room, evicts another one if `may_evict`, so
-    /// that a later attempt succeeds.
-    pub(super) fn take_room(&mut self, whose: Whose, may_evict: bool, now: u64) -> Option<Window> {
-        let count = self.count();
-        let mut crowd = self.crowd(whose);
-        if crowd.is_none() && count + (self.ended.count() as usize) < MOST {
-            let window = self.take_buffers(whose);
-            if window.is_some() {
-                return window;
-            }
-            // Those that others send by have no buffers set aside.
-            let shared = self.rc_context.intake.is_shared();
-            crowd = shared.then_some(Among::Channels);
+    /// Takes room in the table, and the buffers for its credit limits, for one more connection to be asked for. Without room,
+    /// evicts another one, so that a later attempt succeeds.
+    fn take_room(&mut self, now: u64) -> Option<Window> {
+        let is_crowd = self.count_own() >= self.cap;
+        let fits = !is_crowd && self.has_place();
+        let window = fits.then(|| self.buffers.reserve()).flatten();
+        if window.is_none() {
+            let among = if is_crowd {
+                Among::Channels
+            } else {
+                Among::All
+            };
+            self.make_room(among, now);
         }
-        // An unconfirmed connection goes by itself, and takes no other one's place.
-        if may_evict {
-            self.make_room(crowd.unwrap_or(Among::All), now);
-        }
-        None
+        window
     }
 
-    /// Connections that are too many for one more.
-    pub(super) fn crowd(&self, whose: Whose) -> Option<Among> {
-        match whose {
-            Whose::Ours => (self.count_own() >= self.cap).then_some(Among::Channels),
-            Whose::Sender(origin) => {
-                let buffers = self.rc_context.intake.max_wr();
-                self.senders.crowd(origin, buffers)
-            }
-        }
-    }
-
-    /// Sets buffers aside for one more connection.
-    fn take_buffers(&self, whose: Whose) -> Option<Window> {
-        let ours = self.cap.saturating_sub(self.count_own()) as u32;
-        match whose {
-            Whose::Ours => self.buffers.take(WINDOW, ours.saturating_sub(1)),
-            // Its messages take those that there are, and wait if there are none.
-            Whose::Sender(_) if self.rc_context.intake.is_shared() => {
-                Some(self.buffers.unbounded())
-            }
-            Whose::Sender(_) => self.buffers.take(WINDOW, ours),
-        }
+    /// Returns true if the table has a place for one more connection.
+    pub(super) fn has_place(&self) -> bool {
+        self.count() + (self.ended.count() as usize) < MOST
     }
 
     /// Notes for which connections the stack's queue is to stay stopped. Says whether there is one.
@@ -519,7 +476,7 @@ impl Connections {
             while let Some(skb) = channel.backlog.pop() {
                 drop_frame(&self.counters, dev, skb, DropReason::Flushed);
             }
-            while let Some(rc) = channel.machine.evict() {
+            if let Some(rc) = channel.machine.evict() {
                 let _ = all.push_within_capacity(rc);
             }
         }

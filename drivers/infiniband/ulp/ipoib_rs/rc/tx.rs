@@ -144,7 +144,7 @@ impl Route<'_> {
         }
     }
 
-    /// Sends a frame, as the stack gave it, with an extended header, or in the compact form, while there is room.
+    /// Sends a frame, as the stack gave it, with an extended header, or in the compact form of that, while there is room.
     /// True: the ring is to be flushed, since the stack hands over no other at once, or the frame was dropped.
     // For every frame; left to itself, the compiler calls it.
     #[inline(always)]
@@ -161,27 +161,17 @@ impl Route<'_> {
         counters.partial.add(1);
         let sequence = self.sequence.as_deref_mut();
         let reserved = number(self.ud, &self.channel.address, sequence);
-        let packet = skb.len().wrapping_sub(ADDR_LEN + Header::LEN) as u32;
-        let compact_mtu = self.channel.terms.compact_mtu;
-        let compact = rc::compact_type(
-            header,
-            packet,
-            compact_mtu,
-            rc.flow.has_news(rc.window.width),
-        );
-        let written = if let Some(ether_type) = compact {
+        let written = if let Some(ether_type) = header.compact() {
             let header = Header {
                 ether_type,
                 reserved,
             };
             skb.overwrite(ADDR_LEN, &header.to_bytes())
         } else {
-            let header = header.with_credit_limit(rc.flow.advertise(rc.window.width));
             let front = ADDR_LEN + Header::LEN - EXTENDED_HEADERS;
             skb.overwrite(front, &rc::extended_headers(reserved, header))
         };
         if written.is_err() {
-            rc.flow.readvertise();
             return unsent(self.ud, dev, skb, DropReason::NoMemory);
         }
         let posted = self.ring.post(dev, rc, skb);

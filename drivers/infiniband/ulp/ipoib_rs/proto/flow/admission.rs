@@ -3,26 +3,20 @@
 //! Admission of requests for connections: how many are accepted before one of them is confirmed.
 //!
 //! A request can be forged in the name of any peer (ReDMArk, USENIX Security 2021), and an accepted one takes a
-//! queue pair until it is confirmed or given up. So there are few places, and fewer for one [`Origin`]. Some are kept
-//! from strangers, for peers that we want a connection with anyway.
+//! queue pair until it is confirmed or given up. So there are few places, and fewer for one [`Origin`]. Where all are taken
+//! by requests that nobody confirms, one of them makes room.
 //!
-//! Connections that others send by, and we do not, have places of their own: a peer with another driver may have no
-//! other way to send to us. Where all are taken by requests that nobody confirms, one of them makes room.
-//!
-//! No buffer is set aside for connections that others send by, since their senders know no credit: a message that
-//! finds none waits. But in the middle of a message, each may keep one for as long as it likes. So there are half
-//! as many as there are buffers.
+//! A sender that knows no credit has no buffers set aside for it: a message that finds none waits. But in the middle of a
+//! message, each connection may keep one for as long as it likes. So there are half as many connections as there are buffers.
 
 use core::cmp::Reverse;
 
 use crate::wire::cm::MAX_CHANNELS;
 use crate::wire::gid::Gid;
 
-/// The most requests of strangers that are accepted and not confirmed.
+/// The most requests that are accepted and not confirmed.
 pub const MAX_UNCONFIRMED: usize = 16;
-/// The most that are, those of wanted peers included.
-pub const MAX_WITH_WANTED: usize = 2 * MAX_UNCONFIRMED;
-/// The most of strangers of one origin: as many as one interface of a host has reason to ask for.
+/// The most of one origin: as many as one interface of a host has reason to ask for.
 pub const MAX_OF_ORIGIN: usize = MAX_CHANNELS;
 /// Time that a peer has to confirm before another one's request may take the place of its own, in milliseconds: a round
 /// trip, and a host that is busy.
@@ -54,17 +48,6 @@ pub const fn max_senders(buffers: u32) -> usize {
 /// Returns by how many of these others of one origin may send.
 pub const fn max_of_origin(buffers: u32) -> usize {
     max_senders(buffers).div_ceil(PARTS)
-}
-
-/// Returns how many of the channels, of which `cap` may have a connection, peers with one GID may have: a part, but as
-/// many as one peer has reason to ask for.
-pub const fn max_channels_of_gid(cap: usize) -> usize {
-    let part = cap.div_ceil(PARTS);
-    if part > MAX_CHANNELS {
-        part
-    } else {
-        MAX_CHANNELS
-    }
 }
 
 /// Returns true if queue pairs that are gone have taken more than a quarter of the buffers with them. Of those that were
@@ -124,18 +107,6 @@ impl Senders {
     }
 }
 
-/// Sender of a request, as the request names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asker {
-    /// We have nothing for it.
-    Stranger,
-    /// We have frames for it, or a connection with it, or ask for one ourselves.
-    Wanted {
-        /// An earlier request of its own makes room, one that nobody has confirmed.
-        replaces: bool,
-    },
-}
-
 /// A request that was accepted and is not confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unconfirmed {
@@ -147,7 +118,8 @@ pub struct Unconfirmed {
 
 /// Returns the place of the request that makes room for one of `origin`, if any may go. One may go once it has had its
 /// time, or at once if its own origin has three or more, and at least two more than `origin`. If `origin` has too many
-/// itself, only its own may go. Of those that may, it is the oldest of the origin that has most.
+/// itself, only its own may go, at once: with a flood from its own host, an honest request stays until eight more have come.
+/// Of those that may, it is the oldest of the origin that has most.
 pub fn gives_way(
     requests: impl Iterator<Item = Unconfirmed> + Clone,
     origin: Origin,
@@ -157,10 +129,10 @@ pub fn gives_way(
     let count = |origin: Origin| requests.clone().filter(of(origin)).count();
     let own = count(origin);
     let may_go = |request: &Unconfirmed| {
-        let had_its_time = now.saturating_sub(request.since) >= GRACE_MS;
         if own >= MAX_OF_ORIGIN {
-            return had_its_time && request.origin == origin;
+            return request.origin == origin;
         }
+        let had_its_time = now.saturating_sub(request.since) >= GRACE_MS;
         had_its_time || count(request.origin) >= own.saturating_add(2).max(3)
     };
     let candidates = requests
@@ -177,8 +149,7 @@ pub fn gives_way(
 pub struct Load {
     /// Connections that have ended and are not over yet.
     pub ending: u32,
-    /// Accepted, and not confirmed, of the kind that this request is for: connections that we send by as well, or that others
-    /// send by.
+    /// Requests that were accepted and are not confirmed.
     pub unconfirmed: usize,
     /// Of these, those of the origin that asks now.
     pub of_origin: usize,
@@ -186,25 +157,17 @@ pub struct Load {
 
 impl Load {
     /// Returns true if there is room for one more request.
-    pub const fn admits(&self, asker: Asker) -> bool {
-        if self.ending >= MAX_ENDING {
-            return false;
-        }
-        match asker {
-            Asker::Stranger => self.unconfirmed < MAX_UNCONFIRMED && self.of_origin < MAX_OF_ORIGIN,
-            Asker::Wanted { replaces } => self.unconfirmed < MAX_WITH_WANTED || replaces,
-        }
+    pub const fn admits(&self) -> bool {
+        self.ending < MAX_ENDING
+            && self.unconfirmed < MAX_UNCONFIRMED
+            && self.of_origin < MAX_OF_ORIGIN
     }
 }
 
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_admission))]
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
-    use super::super::credit::cost;
     use super::*;
-
-    const WANTED: Asker = Asker::Wanted { replaces: false };
-    const AGAIN: Asker = Asker::Wanted { replaces: true };
 
     fn load(unconfirmed: usize, of_origin: usize) -> Load {
         Load {
@@ -214,13 +177,13 @@ mod tests {
         }
     }
 
-    /// How many of one asker's requests are accepted, of so many origins in turn.
-    fn accepted(asker: Asker, mut unconfirmed: usize, origins: usize) -> usize {
+    /// How many requests are accepted of so many origins in turn.
+    fn accepted(mut unconfirmed: usize, origins: usize) -> usize {
         let mut of_origin = [0; 64];
         let mut accepted = 0;
         for n in 0..1000 {
             let at = n % origins;
-            if load(unconfirmed, of_origin[at]).admits(asker) {
+            if load(unconfirmed, of_origin[at]).admits() {
                 unconfirmed += 1;
                 of_origin[at] += 1;
                 accepted += 1;
@@ -230,44 +193,16 @@ mod tests {
     }
 
     #[test]
-    fn one_gid_has_a_part_of_the_channels() {
-        for (cap, most) in [(1, 8), (32, 8), (33, 9), (64, 16)] {
-            assert_eq!(max_channels_of_gid(cap), most);
-        }
+    fn requests_have_few_places() {
+        assert_eq!(accepted(0, 64), 16);
+        assert_eq!(accepted(10, 64), 6);
+        assert_eq!(accepted(16, 64), 0);
     }
 
     #[test]
-    fn strangers_have_few_places() {
-        assert_eq!(accepted(Asker::Stranger, 0, 64), 16);
-        assert_eq!(accepted(Asker::Stranger, 10, 64), 6);
-        assert_eq!(accepted(Asker::Stranger, 16, 64), 0);
-    }
-
-    #[test]
-    fn strangers_of_one_origin_have_fewer() {
-        assert_eq!(accepted(Asker::Stranger, 0, 1), 8);
-        assert_eq!(accepted(Asker::Stranger, 0, 2), 16);
-    }
-
-    #[test]
-    fn strangers_leave_places_to_wanted_peers() {
-        let strangers = accepted(Asker::Stranger, 0, 64);
-        assert_eq!(accepted(WANTED, strangers, 1), 16);
-        assert_eq!(accepted(WANTED, strangers, 64), 16);
-    }
-
-    #[test]
-    fn who_is_wanted_has_a_limit_too() {
-        assert_eq!(accepted(WANTED, 0, 1), 32);
-        assert_eq!(accepted(WANTED, 0, 64), 32);
-        assert!(!load(usize::MAX, 0).admits(WANTED));
-        // What they take, strangers lack.
-        assert_eq!(accepted(Asker::Stranger, 32, 64), 0);
-    }
-
-    #[test]
-    fn what_takes_the_place_of_another_needs_none() {
-        assert!(load(32, 32).admits(AGAIN));
+    fn requests_of_one_origin_have_fewer() {
+        assert_eq!(accepted(0, 1), 8);
+        assert_eq!(accepted(0, 2), 16);
     }
 
     /// A third of them on each kind of port.
@@ -318,7 +253,7 @@ mod tests {
         held[3].1 = 60;
         assert_eq!(replaced(&held, 9, 5_000), Some(8));
         assert_eq!(replaced(&held, 1, 5_000), Some(3));
-        assert_eq!(replaced(&held, 1, 1_059), None);
+        assert_eq!(replaced(&held, 1, 61), Some(3));
     }
 
     /// Users of some hosts take all places again and again; one that asks once, and confirms soon, is let in.
@@ -392,7 +327,7 @@ mod tests {
     fn buffers_come_back_or_are_gone() {
         for buffers in 64..=8192 {
             let senders = max_senders(buffers);
-            let others = usize::min(64, (buffers / cost(1)) as usize);
+            let others = usize::min(64, buffers as usize / 5);
             assert!(!is_short(buffers, senders + others, senders));
             assert!(senders + others < buffers as usize);
             assert!(is_short(buffers, buffers as usize * 3 / 4 + 1, senders));
@@ -407,36 +342,32 @@ mod tests {
     /// A request a millisecond is accepted and ends at once, on a device that needs two seconds for each queue pair.
     #[test]
     fn those_that_end_are_few() {
-        for asker in [Asker::Stranger, WANTED, AGAIN] {
-            let mut over_at = [0; 64];
-            let mut accepted = 0;
-            for now in 1..=10_000 {
-                let is_ending = |at: &&u64| **at > now;
-                let ending = over_at.iter().filter(is_ending).count() as u32;
-                assert!(ending <= MAX_ENDING);
-                let load = Load {
-                    ending,
-                    ..load(0, 0)
-                };
-                if load.admits(asker) {
-                    over_at[accepted % 64] = now + 2_000;
-                    accepted += 1;
-                }
+        let mut over_at = [0; 64];
+        let mut accepted = 0;
+        for now in 1..=10_000 {
+            let is_ending = |at: &&u64| **at > now;
+            let ending = over_at.iter().filter(is_ending).count() as u32;
+            assert!(ending <= MAX_ENDING);
+            let load = Load {
+                ending,
+                ..load(0, 0)
+            };
+            if load.admits() {
+                over_at[accepted % 64] = now + 2_000;
+                accepted += 1;
             }
-            // Each makes room when it is over.
-            assert_eq!(accepted, 5 * MAX_ENDING as usize);
         }
+        // Each makes room when it is over.
+        assert_eq!(accepted, 5 * MAX_ENDING as usize);
     }
 
     #[test]
     fn what_has_ended_takes_room() {
-        for asker in [Asker::Stranger, WANTED, AGAIN] {
-            let with = |ending| Load {
-                ending,
-                ..load(0, 0)
-            };
-            assert!(with(15).admits(asker));
-            assert!(!with(16).admits(asker) && !with(u32::MAX).admits(asker));
-        }
+        let with = |ending| Load {
+            ending,
+            ..load(0, 0)
+        };
+        assert!(with(15).admits());
+        assert!(!with(16).admits() && !with(u32::MAX).admits());
     }
 }

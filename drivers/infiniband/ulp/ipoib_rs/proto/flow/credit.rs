@@ -3,13 +3,11 @@
 //! Credit of a connection: how many messages one end may send before the other has room for more.
 //!
 //! Without it, a sender finds out by being refused (RNR), and its queue pair waits. So the receiver advertises
-//! a *credit limit*, the number of messages that the sender may have sent in all, in a frame that it sends
-//! anyway ([`crate::wire::extended`]) once an eighth of the window is news, or in a message of its own when it has had nothing
-//! to send for half of the window. All counts are modulo 2^16, and no window is wider than [`MAX_WIDTH`].
+//! a *credit limit*, the number of messages that the sender may have sent in all, in a message of its own for each half
+//! window. All counts are modulo 2^16, and no window is wider than [`MAX_WIDTH`].
 //!
-//! A message that carries nothing but a credit limit is not counted, and is sent without asking. It needs
-//! room all the same: [`RESERVE`] buffers for each connection. A peer that has not proven that it asked gets no more than
-//! that before it acknowledges some.
+//! That message goes the other way than the frames, is not counted, and is sent without asking. It needs room all the
+//! same: [`RESERVE`] buffers for each connection that we send by.
 
 /// The widest window.
 pub const MAX_WIDTH: u16 = 1024;
@@ -39,38 +37,22 @@ pub const fn limit(received: u16, width: u16) -> u16 {
     received.wrapping_add(width)
 }
 
-/// Returns true if a credit limit is to be advertised in a message of its own: the other end may have used half of
-/// what was `advertised` before.
+/// Returns true if a credit limit is to be advertised: the other end may have used half of what was `advertised` before.
 #[inline]
 pub const fn is_due(limit: u16, advertised: u16, width: u16) -> bool {
     let news = limit.wrapping_sub(advertised);
     news != 0 && (news as u32).wrapping_mul(2) >= width as u32
 }
 
-/// Returns true if a credit limit is worth a header of a frame that goes anyway: an eighth of the window is news. A frame
-/// whose header says nothing else does without it until then.
-#[inline]
-pub const fn is_worth_a_header(limit: u16, advertised: u16, width: u16) -> bool {
-    (limit.wrapping_sub(advertised) as u32).wrapping_mul(8) >= width as u32
-}
-
-/// Returns the width of a new connection's window, with `free` buffers that are not set aside: at most `most`, and at most a
-/// third of what is left when each of `others` has buffers for one message. None if not even one message fits.
-pub fn window(free: u32, most: u16, others: u32) -> Option<u16> {
-    let spare = free.saturating_sub(others.saturating_mul(cost(1)));
+/// Returns the width of the window of a new connection that a peer sends by, where the peers share so many `buffers`. It is
+/// at most `most`, and at most a third of what is left when `kept` buffers are set aside for others and the host of the peer,
+/// which `has` some already, has half of all. None if not even one message fits into what is `free`.
+pub fn window(buffers: u32, free: u32, kept: u32, has: u32, most: u16) -> Option<u16> {
+    let of_host = (buffers / 2).saturating_sub(has);
+    let spare = free.saturating_sub(kept).min(of_host);
     let width = (spare / 3).min(most.min(MAX_WIDTH).into()).max(1);
     let width = u16::try_from(width).ok()?;
-    (free >= cost(width)).then_some(width)
-}
-
-/// Buffers that are set aside for a connection with a window of `width`: none for a window of 0, since a sender that knows
-/// no credit takes whatever buffers there are.
-pub const fn cost(width: u16) -> u32 {
-    if width == 0 {
-        0
-    } else {
-        (width as u32).saturating_add(RESERVE as u32)
-    }
+    (free >= width.into()).then_some(width)
 }
 
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_credit))]
@@ -107,38 +89,41 @@ mod tests {
         assert!(is_due(1, 65_533, 8) && !is_due(0, 65_533, 8));
     }
 
-    #[test]
-    fn an_eighth_of_a_window_is_worth_a_header() {
-        assert!(!is_worth_a_header(64, 64, 64) && !is_worth_a_header(71, 64, 64));
-        assert!(is_worth_a_header(72, 64, 64) && is_worth_a_header(4, 65_532, 64));
-        // Of a narrow window, each message is.
-        assert!(!is_worth_a_header(8, 8, 3) && is_worth_a_header(9, 8, 3));
-        for width in 1..=MAX_WIDTH {
-            for news in 0..=width {
-                // It goes along before it takes a message of its own.
-                assert!(is_worth_a_header(news, 0, width) || !is_due(news, 0, width));
-            }
+    /// The windows of `hosts` that ask in turn, if nothing is kept for others.
+    fn windows(hosts: usize, count: usize, kept: u32) -> [u32; 64] {
+        let mut widths = [0; 64];
+        let (mut free, mut has) = (512, [0; 64]);
+        for (n, width) in widths.iter_mut().enumerate().take(count) {
+            let has = &mut has[n % hosts];
+            *width = window(512, free, kept, *has, 64).map_or(0, u32::from);
+            *has += *width;
+            free -= *width;
         }
+        widths
     }
 
+    /// The first ones get a window that is worth something, the last ones room for a message.
     #[test]
     fn buffers_are_shared_out() {
+        let widths = windows(64, 64, 256);
+        assert!(widths[0] == 64 && widths[1] == 64 && widths[2] == 42 && widths[63] == 1);
         let mut free = 512;
-        let mut widths = [0; 64];
-        for (others, width) in (0..64).rev().zip(&mut widths) {
-            let taken = window(free, 64, others);
-            assert!(taken.is_some());
-            *width = taken.unwrap_or(0);
-            free -= cost(*width);
+        while let Some(width) = window(512, free, 0, 0, 64) {
+            free -= u32::from(width);
         }
-        // The first ones get a window that is worth something, the last ones room for a message.
-        assert!(widths[0] == 64 && widths[1] == 44 && widths[63] >= 1);
-        while let Some(width) = window(free, 64, 0) {
-            free -= cost(width);
-        }
-        assert!(free < cost(1) && cost(0) == 0);
-        assert!(window(512, 8, 0) == Some(8) && window(512, u16::MAX, 0) == Some(512 / 3));
-        assert!(window(4, 64, 0).is_none() && window(5, 64, 9) == Some(1));
-        assert!(window(u32::MAX, u16::MAX, u32::MAX) == Some(1));
+        assert!(free == 0);
+        assert!(window(512, 512, 0, 0, 8) == Some(8) && window(512, 512, 0, 0, 100) == Some(85));
+        assert!(window(512, 0, 0, 0, 64).is_none() && window(64, 5, 9, 0, 64) == Some(1));
+        assert!(window(u32::MAX, u32::MAX, 0, 0, u16::MAX) == Some(MAX_WIDTH));
+        assert!(window(u32::MAX, u32::MAX, u32::MAX, u32::MAX, u16::MAX) == Some(1));
+    }
+
+    /// A host that asks again and again leaves as much as it takes.
+    #[test]
+    fn one_host_has_half() {
+        let widths = windows(1, 64, 0);
+        let taken: u32 = widths.iter().sum();
+        assert!(widths[..4] == [64, 64, 42, 28] && widths[20..] == [1; 44] && taken < 320);
+        assert!(window(512, 512 - taken, 0, 0, 64) == Some(64));
     }
 }

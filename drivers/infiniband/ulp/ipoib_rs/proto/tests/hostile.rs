@@ -12,15 +12,11 @@ mod text;
 
 use ipoib_proto::cm::MAGIC;
 use ipoib_proto::gid::Gid;
-use ipoib_proto::header::EtherType;
 use ipoib_proto::mgid::{self, Scope};
 use ipoib_proto::pkey::PKey;
 use ipoib_proto::qkey::QKey;
 use ipoib_proto::subnet::{GroupRecord, Link};
 use proptest::prelude::*;
-
-/// The EtherType that challenges begin with.
-const CHALLENGE: [u8; 2] = EtherType::CHALLENGE.0.to_be_bytes();
 
 /// Bytes with some that are expected at their places.
 fn bytes(at: usize, expected: &'static [u8]) -> impl Strategy<Value = Vec<u8>> {
@@ -40,7 +36,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn requests(bytes in bytes(8, b"iprs\x02"), mtu in prop_oneof![0u32..100, any::<u32>()]) {
+    fn requests(bytes in bytes(8, b"iprs\x03"), mtu in prop_oneof![0u32..100, any::<u32>()]) {
         let mut bytes = bytes;
         if let Some(place) = bytes.get_mut(4..8) {
             place.copy_from_slice(&mtu.to_be_bytes());
@@ -51,13 +47,6 @@ proptest! {
     #[test]
     fn rejections(bytes in bytes(8, &MAGIC)) {
         private::of_a_rejection(&bytes);
-    }
-
-    #[test]
-    fn challenges(bytes in bytes(0, &CHALLENGE), len in 0usize..20, whole: bool) {
-        let len = if whole { bytes.len() } else { len };
-        private::of_a_challenge(&bytes, len);
-        private::of_a_challenge(&bytes[..bytes.len().min(16)], len);
     }
 
     #[test]

@@ -10,9 +10,9 @@
 //! | bytes | field |
 //! |---|---|
 //! | 8 to 11 | [`MAGIC`] |
-//! | 12 | version, 2: it answers a [`crate::wire::challenge`] |
-//! | 13 | what it takes: [`Flags::SEQ`] and [`Flags::ICRC`] as in the hardware address, [`Flags::COMPACT`] |
-//! | 14, 15 | messages that it can receive now, the first credit of the other side |
+//! | 12 | version, 3: each end sends by what it asked for itself |
+//! | 13 | what it takes: [`Flags::SEQ`] and [`Flags::ICRC`] as in the hardware address |
+//! | 14, 15 | in a REP, messages that it can receive now, the first credit of the asker; in a REQ 0 |
 //! | 16 to 19 | the largest message that it receives, extended frames included |
 //! | 20 | channel: which of several connections of the same two ends, below [`MAX_CHANNELS`] |
 //! | 21 to 23 | 0 |
@@ -25,10 +25,10 @@ use crate::wire::hwaddr::{Flags, Qpn};
 
 /// Magic number of our private data: "iprs".
 pub const MAGIC: [u8; 4] = *b"iprs";
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// Features that an end can announce.
-const FEATURES: Flags = Flags::SEQ.union(Flags::ICRC).union(Flags::COMPACT);
+const FEATURES: Flags = Flags::SEQ.union(Flags::ICRC);
 
 /// The length of RFC 4755's private data in bytes.
 pub const BASE_LEN: usize = 8;
@@ -60,7 +60,7 @@ pub const fn linux_service_id(qpn: Qpn) -> u64 {
 /// Fields beyond RFC 4755, which one of ours adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extension {
-    /// Features that it accepts: [`Flags::SEQ`], [`Flags::ICRC`] and [`Flags::COMPACT`].
+    /// Features that it accepts: [`Flags::SEQ`] and [`Flags::ICRC`].
     pub flags: Flags,
     /// Messages that it can receive now.
     pub credits: u16,
@@ -160,8 +160,6 @@ fn extension(bytes: &[u8], receive_mtu: u32) -> Result<Option<Extension>, Refusa
 pub enum Refusal {
     /// There are no connections at present.
     Closed = 1,
-    /// The sender's own request, which crosses this one, is to be accepted (RFC 4755, section 3.3).
-    Crossing = 2,
     /// There is no room for another connection.
     Full = 3,
     /// The partition is not that of the interface.
@@ -185,7 +183,6 @@ impl Refusal {
         let rest = bytes.get(BASE_LEN..)?.strip_prefix(&MAGIC)?;
         Some(match *rest.first()? {
             1 => Refusal::Closed,
-            2 => Refusal::Crossing,
             3 => Refusal::Full,
             4 => Refusal::Partition,
             5 => Refusal::Gid,
@@ -208,7 +205,7 @@ mod tests {
 
     const RFC: [u8; 8] = [0, 0x01, 0x02, 0x03, 0, 0, 0xff, 0xf4];
     const OURS: [u8; 24] = [
-        0, 0x01, 0x02, 0x03, 0, 0, 0xff, 0xf4, b'i', b'p', b'r', b's', 2, 0x38, 0x01, 0x00, 0, 1,
+        0, 0x01, 0x02, 0x03, 0, 0, 0xff, 0xf4, b'i', b'p', b'r', b's', 3, 0x30, 0x01, 0x00, 0, 1,
         0x10, 0, 3, 0, 0, 0,
     ];
 
@@ -221,7 +218,7 @@ mod tests {
             qpn: qpn(),
             receive_mtu: 65524,
             extension: Some(Extension {
-                flags: Flags(0x38),
+                flags: Flags(0x30),
                 credits: 256,
                 max_message: 0x11000,
                 channel: 3,
@@ -274,8 +271,8 @@ mod tests {
         let mut bytes = OURS;
         bytes[13] = 0xff;
         assert!(PrivateData::parse(&bytes) == Ok(ours()));
-        // Version 1 answers no challenge, so that nothing is ever sent by what it asks for.
-        for version in [0, 1, 3] {
+        // Versions 1 and 2 send by what the other end asked for, too.
+        for version in [0, 1, 2, 4] {
             bytes[12] = version;
             assert!(PrivateData::parse(&bytes).is_ok_and(|data| data.extension.is_none()));
         }
@@ -309,7 +306,6 @@ mod tests {
     fn rfc4755_3_2_rejections() {
         for refusal in [
             Refusal::Closed,
-            Refusal::Crossing,
             Refusal::Full,
             Refusal::Partition,
             Refusal::Gid,

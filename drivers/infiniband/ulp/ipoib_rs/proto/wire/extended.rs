@@ -15,17 +15,15 @@
 //! | 4, 5 | where the checksum begins, counted from the packet's first byte |
 //! | 6, 7 | where it is stored, counted from there |
 //! | 8, 9 | EtherType of the packet |
-//! | 10, 11 | the sender's credit limit ([`crate::flow::credit`]) |
+//! | 10, 11 | 0, or a credit limit ([`crate::flow::credit`]) |
 //!
-//! A frame in which all else is 0, with nothing behind it, carries nothing but the credit limit.
+//! A message in which all else is 0, with nothing behind it, advertises a credit limit. It goes the other way than packets:
+//! from the end that was asked for the connection to the end that sends by it. In the header of a packet, receivers ignore
+//! the field.
 //!
 //! If they would say no more than that the checksum of TCP or UDP, directly behind IPv6 or IPv4 without options, is still
 //! to be computed, the *compact form* leaves the 12 bytes out, and the EtherType says so: [`EtherType::COMPACT_TCP_V4`]
-//! and the three that follow. Such a frame carries no credit limit, and goes only to peers that announced
-//! [`Flags::COMPACT`]: where the bytes would make the message take one InfiniBand packet more, and where the credit limit
-//! is hardly news.
-//!
-//! [`Flags::COMPACT`]: crate::wire::hwaddr::Flags::COMPACT
+//! and the three that follow.
 //!
 //! The fields are those of a `virtio_net_hdr`. A stack trusts them when it segments a packet or computes its
 //! checksum, so that nothing is trusted here: they have to agree with the packet's own headers. The packet
@@ -169,8 +167,7 @@ impl Extended {
         })
     }
 
-    /// Makes the header for a packet of `len` bytes, whose headers are in `head`, with a credit limit of 0.
-    /// [`Extended::parse`] accepts it.
+    /// Makes the header for a packet of `len` bytes, whose headers are in `head`. [`Extended::parse`] accepts it.
     ///
     /// # Errors
     ///
@@ -200,7 +197,7 @@ impl ExtendedHeader {
         Self::new(ether_type, Some(PartialChecksum { start, offset }))
     }
 
-    /// The EtherType that stands for this header, whose credit limit is 0, in the compact form.
+    /// The EtherType that stands for this header in the compact form.
     #[inline(always)]
     pub const fn compact(self) -> Option<EtherType> {
         match self {
@@ -224,17 +221,10 @@ impl ExtendedHeader {
     }
 
     /// Makes the header for a packet of `len` bytes, whose headers are in `head`, if it is such a one, as
-    /// [`Extended::encode`] would, with a credit limit of 0.
+    /// [`Extended::encode`] would.
     #[inline(always)]
     pub fn for_tcp_v4(head: &[u8], len: usize) -> Option<Self> {
         is_tcp_v4(head, len).then_some(Self::TCP_V4)
-    }
-
-    /// Returns true if it is that header, with any credit limit. Its description of the packet is still to be checked, by
-    /// [`is_tcp_v4`].
-    #[inline(always)]
-    pub fn says_tcp_v4(self) -> bool {
-        self.with_credit_limit(0) == Self::TCP_V4
     }
 }
 
@@ -414,11 +404,14 @@ mod tests {
     use super::*;
 
     fn parse(header: &[u8; 12], head: &[u8], len: usize) -> Result<Extended, ExtendedError> {
-        let header = ExtendedHeader::from_bytes(header);
-        let parsed = Extended::parse(header, head, len);
-        // The short ways find the same.
+        let parsed = Extended::parse(ExtendedHeader::from_bytes(header), head, len);
+        // The short ways find the same, whatever the credit limit is.
+        let mut bytes = *header;
+        bytes[10..].fill(0);
+        let compact = ExtendedHeader::from_bytes(&bytes).compact();
+        let says_tcp_v4 = compact == Some(EtherType::COMPACT_TCP_V4);
         let is_tcp_v4 = parsed == Ok(WHOLE_TCP_V4);
-        assert!((header.says_tcp_v4() && super::is_tcp_v4(head, len)) == is_tcp_v4);
+        assert!((says_tcp_v4 && super::is_tcp_v4(head, len)) == is_tcp_v4);
         assert!(ExtendedHeader::for_tcp_v4(head, len) == WHOLE_TCP_V4.encode(head, len).ok());
         parsed
     }
@@ -599,24 +592,27 @@ mod tests {
     }
 
     #[test]
-    fn credit_goes_with_any_packet_or_alone() {
-        let plain = ExtendedHeader::from_bytes(&TCP_V4);
-        let header = plain.with_credit_limit(0xfedc);
-        assert!(header.credit_limit() == 0xfedc && plain.credit_limit() == 0);
-        assert!(header.to_bytes()[..10] == TCP_V4[..10] && header.to_bytes()[10..] == [0xfe, 0xdc]);
-        assert!(header.with_credit_limit(0) == plain && header.ether_type() == EtherType::IPV4);
-        let parsed = parse(&header.to_bytes(), &tcp_v4(), LEN);
+    fn credit_goes_alone() {
+        let mut header = TCP_V4;
+        header[10..].copy_from_slice(&[0xfe, 0xdc]);
+        let parsed = parse(&header, &tcp_v4(), LEN);
         assert!(parsed == parse(&TCP_V4, &tcp_v4(), LEN) && parsed.is_ok());
-        assert!(!header.is_credit_only(LEN) && !header.is_credit_only(0));
-        let header = ExtendedHeader::credit_only(1);
-        assert!(header.is_credit_only(0) && !header.is_credit_only(1));
+        let header = ExtendedHeader::from_bytes(&header);
+        assert!(header
+            .credit_only_limit(LEN)
+            .or(header.credit_only_limit(0))
+            .is_none());
+        let header = ExtendedHeader::credit_only(0xfedc);
+        assert!(header.credit_only_limit(0) == Some(0xfedc));
+        assert!(header.credit_only_limit(1).is_none());
         // And that is no packet.
         assert!(parse(&header.to_bytes(), &[], 0) == Err(ExtendedError::Protocol));
         // No other byte may be set.
         for i in 0..10 {
             let mut bytes = header.to_bytes();
             bytes[i] = 1;
-            assert!(!ExtendedHeader::from_bytes(&bytes).is_credit_only(0));
+            let other = ExtendedHeader::from_bytes(&bytes);
+            assert!(other.credit_only_limit(0).is_none());
         }
     }
 
@@ -670,7 +666,7 @@ mod tests {
         }
         // Nor is a length of the packet behind the header part of that.
         let header = ExtendedHeader::from_bytes(&[0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 1]);
-        assert!(!header.is_credit_only(5));
+        assert!(header.credit_only_limit(5).is_none());
     }
 
     /// The kind of segments is that of the packet.

@@ -31,8 +31,6 @@ impl EtherType {
     pub const COMPACT_UDP_V4: EtherType = EtherType(0x0104);
     /// UDP over IPv6 in that form.
     pub const COMPACT_UDP_V6: EtherType = EtherType(0x0105);
-    /// A challenge, or its answer ([`crate::wire::challenge`]).
-    pub const CHALLENGE: EtherType = EtherType(0x0106);
 
     /// Returns true if the link carries this protocol: the four of RFC 4391, section 6, and TIPC.
     #[inline]

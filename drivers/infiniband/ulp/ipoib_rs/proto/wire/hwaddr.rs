@@ -72,8 +72,6 @@ impl Flags {
     pub const SEQ: Flags = Flags(0x20);
     /// Accepts frames whose L4 checksum was left to the fabric's ICRC (our extension).
     pub const ICRC: Flags = Flags(0x10);
-    /// Takes the compact form of extended frames (our extension). The CM's messages alone announce it.
-    pub const COMPACT: Flags = Flags(0x08);
 
     /// Returns true if all bits of `other` are set.
     #[inline]

@@ -36,27 +36,6 @@ pub fn is_extended(head: &[u8], agreed: bool) -> bool {
     agreed && Header::parse(head).is_ok_and(is_extended)
 }
 
-/// The EtherType with which a packet of `len` bytes goes in the compact form: `header`, whose credit limit is 0, can
-/// be left out, and either there is no `credit` limit to go along, or the header would make the message one InfiniBand
-/// packet longer where `ib_mtu` bytes go into each. An `ib_mtu` of 0 is that of a peer that does not take the form; others
-/// are powers of two.
-#[inline(always)]
-pub const fn compact_type(
-    header: ExtendedHeader,
-    len: u32,
-    ib_mtu: u32,
-    credit: bool,
-) -> Option<EtherType> {
-    // Where the last byte is in the last packet, without the header. If the MTU is 0, it is nowhere near the end.
-    let last = len.wrapping_add((Header::LEN as u32).wrapping_sub(1)) & ib_mtu.wrapping_sub(1);
-    let is_longer = last >= ib_mtu.wrapping_sub(ExtendedHeader::LEN as u32);
-    if is_longer || (!credit && ib_mtu != 0) {
-        header.compact()
-    } else {
-        None
-    }
-}
-
 /// Checks a message of `len` bytes without an extended header, which begins with `head`.
 ///
 /// # Errors
@@ -121,21 +100,11 @@ impl<'a> ExtendedMessage<'a> {
         })
     }
 
-    /// The sender's credit limit, if the header is there. It is not to be believed if anything else is wrong.
-    #[inline]
-    pub const fn credit_limit(&self) -> Option<u16> {
-        if self.offset == EXTENDED_HEADERS {
-            Some(self.header.credit_limit())
-        } else {
-            None
-        }
-    }
-
-    /// The credit limit, if it carries nothing else: then it does not count, and has used no room.
+    /// The credit limit, if the message carries nothing else: then it does not count, and has used no room.
     #[inline]
     pub const fn credit_only(&self) -> Option<u16> {
-        if self.header.is_credit_only(self.len) {
-            self.credit_limit()
+        if self.offset == EXTENDED_HEADERS {
+            self.header.credit_only_limit(self.len)
         } else {
             None
         }
@@ -159,64 +128,24 @@ impl<'a> ExtendedMessage<'a> {
     }
 }
 
-/// A message of the most frequent kind, which passed the checks: an extended frame, compact or not, with a packet of
-/// TCP over IPv4 without options, not to be segmented, and with a checksum to be computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TcpV4 {
-    /// The packet.
-    pub packet: Packet,
-    /// The sender's, if the extended header is there.
-    credit_limit: u16,
-}
-
-impl TcpV4 {
-    /// The sender's credit limit, which is not in the compact form.
-    #[inline(always)]
-    pub const fn credit_limit(&self) -> Option<u16> {
-        // The offset of the packet tells whether the header is there; a flag of its own would be kept in memory.
-        if self.packet.offset == EXTENDED_HEADERS as u16 {
-            Some(self.credit_limit)
-        } else {
-            None
-        }
-    }
-}
-
-/// Checks a message of `len` bytes, which begins with `head`. None: it is of another kind, or malformed;
-/// [`ExtendedMessage`] finds out.
+/// Checks a message of `len` bytes, which begins with `head`, and returns its packet if it is of the most frequent kind: an
+/// extended frame in the compact form with a packet of TCP over IPv4 without options. None: it is of another kind, or
+/// malformed; [`ExtendedMessage`] finds out.
 #[inline(always)]
-pub fn parse_tcp_v4(head: &[u8], len: usize) -> Option<TcpV4> {
-    let (front, rest) = head.split_first_chunk::<{ Header::LEN }>()?;
+pub fn parse_tcp_v4(head: &[u8], len: usize) -> Option<Packet> {
+    let (front, head) = head.split_first_chunk::<{ Header::LEN }>()?;
     let Header {
         ether_type,
         reserved,
     } = Header::parse(front).ok()?;
-    let (credit_limit, offset, head) = match ether_type {
-        EtherType::EXTENDED => {
-            let (header, head) = rest.split_first_chunk()?;
-            let header = ExtendedHeader::from_bytes(header);
-            if !header.says_tcp_v4() {
-                return None;
-            }
-            (header.credit_limit(), EXTENDED_HEADERS, head)
-        }
-        EtherType::COMPACT_TCP_V4 => (0, Header::LEN, rest),
-        _ => return None,
-    };
-    let len = len.checked_sub(offset)?;
-    if !is_tcp_v4(head, len) {
-        return None;
-    }
+    let len = len.checked_sub(Header::LEN)?;
     let packet = Packet {
         ether_type: EtherType::IPV4,
         reserved,
-        offset: offset as u16,
+        offset: Header::LEN as u16,
         len,
     };
-    Some(TcpV4 {
-        packet,
-        credit_limit,
-    })
+    (ether_type == EtherType::COMPACT_TCP_V4 && is_tcp_v4(head, len)).then_some(packet)
 }
 
 /// The headers of a message with an extended one.
@@ -301,9 +230,7 @@ mod tests {
         head[25] = 17;
         head[41] = 80;
         let message = ExtendedMessage::new(&head, 116);
-        assert!(
-            message.is_ok_and(|m| m.credit_limit() == Some(0x0102) && m.credit_only().is_none())
-        );
+        assert!(message.is_ok_and(|m| m.credit_only().is_none()));
         let packet = Packet {
             ether_type: EtherType::IPV4,
             reserved: 9,
@@ -330,46 +257,6 @@ mod tests {
         assert!(large.is_ok_and(|gso| gso.is_some_and(|gso| gso.segments == 3)));
     }
 
-    /// InfiniBand packets of a message.
-    fn ib_packets(message: usize, ib_mtu: u32) -> usize {
-        message.div_ceil(ib_mtu as usize)
-    }
-
-    /// Largest packets at usual MTUs take as many InfiniBand packets as they do with RFC 4391's header.
-    #[test]
-    fn a_header_costs_no_infiniband_packet() {
-        let header = ExtendedHeader::from_compact(EtherType::COMPACT_TCP_V4);
-        let header = header.unwrap_or(ExtendedHeader::credit_only(0));
-        let message = |len: u32, ib_mtu| match compact_type(header, len, ib_mtu, true) {
-            Some(_) => len as usize + Header::LEN,
-            None => len as usize + EXTENDED_HEADERS,
-        };
-        for (len, packets) in [(4092, 1), (8188, 2), (16380, 4), (32764, 8), (65520, 16)] {
-            assert!(ib_packets(message(len, 4096), 4096) == packets);
-        }
-        assert!(ib_packets(message(2044, 2048), 2048) == 1);
-        for ib_mtu in [256, 512, 1024, 2048, 4096] {
-            for len in 1..=65_535 {
-                let plain = ib_packets(len as usize + Header::LEN, ib_mtu);
-                let extended = ib_packets(len as usize + EXTENDED_HEADERS, ib_mtu);
-                assert!(ib_packets(message(len, ib_mtu), ib_mtu) == plain);
-                // The credit limit goes with all others.
-                assert!((message(len, ib_mtu) == len as usize + Header::LEN) == (plain < extended));
-            }
-        }
-        // Not to who does not take it, and not what has more to say.
-        for credit in [false, true] {
-            for len in 0..=65_535 {
-                assert!(compact_type(header, len, 0, credit).is_none());
-            }
-            assert!(compact_type(ExtendedHeader::credit_only(0), 4092, 4096, credit).is_none());
-        }
-        assert!(compact_type(header, 4092, 4096, true) == Some(EtherType::COMPACT_TCP_V4));
-        // Nor is it there for a credit limit that can wait.
-        assert!(compact_type(header, 53, 4096, false) == Some(EtherType::COMPACT_TCP_V4));
-        assert!(compact_type(header, 53, 4096, true).is_none());
-    }
-
     #[test]
     fn compact_frames() {
         let mut head = [0; 64];
@@ -382,7 +269,7 @@ mod tests {
         assert!(is_extended(&head, true) && !is_extended(&head, false));
         assert!(parse(&head, 104) == Err(DropReason::EtherType));
         let message = ExtendedMessage::new(&head, 104);
-        assert!(message.is_ok_and(|m| m.credit_limit().is_none() && m.credit_only().is_none()));
+        assert!(message.is_ok_and(|m| m.credit_only().is_none()));
         let parsed = message.and_then(|m| m.packet());
         let extended = ExtendedHeader::from_compact(EtherType(0x0104));
         let wanted = Packet {
@@ -416,36 +303,21 @@ mod tests {
         head[4..14].copy_from_slice(&[0x45, 0, 3, 232, 0, 1, 0x40, 0, 64, 6]);
         head[36] = 0x80;
         let found = parse_tcp_v4(&head, 1004);
-        assert!(found.is_some_and(|m| m.credit_limit().is_none() && m.packet.offset == 4));
+        assert!(found.is_some_and(|packet| packet.offset == 4 && packet.reserved == 9));
         finds_the_same(&mut head, 1004);
-    }
-
-    #[test]
-    fn tcp_over_ipv4_is_found_as_by_the_long_way() {
-        let mut head = [0; 76];
-        head[..4].copy_from_slice(&[0x01, 0x01, 0, 9]);
-        head[4..16].copy_from_slice(&[1, 0, 0, 0, 0, 20, 0, 16, 0x08, 0, 0x01, 0x02]);
-        // 1000 bytes of TCP over IPv4, with a timestamp.
-        head[16..26].copy_from_slice(&[0x45, 0, 3, 232, 0, 1, 0x40, 0, 64, 6]);
-        head[48] = 0x80;
-        let found = parse_tcp_v4(&head, 1016);
-        assert!(found.is_some_and(|m| m.credit_limit() == Some(0x0102) && m.packet.reserved == 9));
-        finds_the_same(&mut head, 1016);
     }
 
     /// Checks that both ways find the same in a message, and in those that differ from it in a byte.
     fn finds_the_same(head: &mut [u8], len: usize) {
         let agrees = |head: &[u8], len| {
             let short = parse_tcp_v4(head, len);
-            let long =
-                ExtendedMessage::new(head, len).and_then(|m| Ok((m.packet()?, m.credit_limit())));
-            match long {
-                Ok(((packet, extended), credit_limit)) if is_extended(head, true) => {
+            let is_compact = head.starts_with(&EtherType::COMPACT_TCP_V4.0.to_be_bytes());
+            match ExtendedMessage::new(head, len).and_then(|m| m.packet()) {
+                Ok((packet, extended)) if is_compact => {
                     let is_common = extended.checksum == Some(TCP_V4_CHECKSUM)
                         && extended.ether_type == EtherType::IPV4
                         && extended.gso.is_none();
-                    short.map(|m| (m.packet, m.credit_limit()))
-                        == is_common.then_some((packet, credit_limit))
+                    is_common && short == Some(packet)
                 }
                 _ => short.is_none(),
             }

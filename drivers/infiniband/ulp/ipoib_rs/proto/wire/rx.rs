@@ -303,16 +303,6 @@ pub fn classify<'a>(
     })
 }
 
-/// The source of a packet as [`classify`] finds it, whatever its payload is, if the packet was unicast and says who that is.
-#[cold]
-pub fn unicast_source(packet: &[u8], meta: RxMeta, local: &Local) -> Option<HwAddr> {
-    let mut route = Route::NONE;
-    match route.find(packet.first_chunk()?, meta, local) {
-        Ok((Destination::Unicast, source)) => source.copied(),
-        _ => None,
-    }
-}
-
 /// Reason to drop a packet that is too short.
 #[cold]
 fn cut_off(packet: &[u8]) -> DropReason {

@@ -4,7 +4,9 @@
 
 use ipoib_proto::extended::{is_tcp_v4, Extended, ExtendedHeader, GsoKind, TCP_V4_CHECKSUM};
 use ipoib_proto::header::{EtherType, Header};
-use ipoib_proto::rc::{is_extended, parse, parse_tcp_v4, ExtendedMessage, EXTENDED_HEADERS};
+use ipoib_proto::rc::{
+    credit_only, is_extended, parse, parse_tcp_v4, ExtendedMessage, Packet, EXTENDED_HEADERS,
+};
 
 const TCP_V4: Extended = Extended {
     ether_type: EtherType::IPV4,
@@ -15,7 +17,10 @@ const TCP_V4: Extended = Extended {
 /// Checks that the short ways for TCP over IPv4 without options find what the long ones find.
 pub(crate) fn short_ways_agree(header: ExtendedHeader, head: &[u8], len: usize) {
     let parsed = Extended::parse(header, head, len);
-    let says_and_is = header.says_tcp_v4() && is_tcp_v4(head, len);
+    let mut bytes = header.to_bytes();
+    bytes[10..].fill(0);
+    let compact = ExtendedHeader::from_bytes(&bytes).compact();
+    let says_and_is = compact == Some(EtherType::COMPACT_TCP_V4) && is_tcp_v4(head, len);
     assert_eq!(says_and_is, parsed == Ok(TCP_V4));
     let encoded = TCP_V4.encode(head, len).ok();
     assert_eq!(ExtendedHeader::for_tcp_v4(head, len), encoded);
@@ -41,8 +46,10 @@ pub(crate) fn holds_together(header: ExtendedHeader, head: &[u8], len: usize) {
         assert!(gso.kind != GsoKind::Udp || !gso.ecn);
     }
     let encoded = extended.encode(head, len).map(|e| e.to_bytes());
-    // The credit limit is no part of what is encoded.
-    assert_eq!(encoded, Ok(header.with_credit_limit(0).to_bytes()));
+    // The field of the credit limit is ignored.
+    let mut expected = header.to_bytes();
+    expected[10..].fill(0);
+    assert_eq!(encoded, Ok(expected));
 }
 
 /// Checks a message of `len` bytes that begins with `head`: its packet is all that is behind the headers.
@@ -63,27 +70,25 @@ pub(crate) fn read_one_way(head: &[u8], len: usize) {
         return;
     };
     if let Some(limit) = message.credit_only() {
-        assert_eq!(
-            (len, message.credit_limit()),
-            (EXTENDED_HEADERS, Some(limit))
-        );
+        assert_eq!(len, EXTENDED_HEADERS);
+        // Whatever the reserved field is.
+        assert_eq!(head[Header::LEN..len], credit_only(limit)[Header::LEN..]);
         assert!(message.packet().is_err());
     }
     let found = message.packet().ok();
-    assert_eq!(
-        found.filter(|found| found.1 == TCP_V4).map(|found| found.0),
-        tcp_v4.map(|found| found.packet)
-    );
-    assert!(tcp_v4.is_none_or(|found| found.credit_limit() == message.credit_limit()));
+    let is_short = |found: &(Packet, Extended)| {
+        found.1 == TCP_V4 && usize::from(found.0.offset) == Header::LEN
+    };
+    assert_eq!(found.filter(is_short).map(|found| found.0), tcp_v4);
     let Some((packet, extended)) = found else {
         return;
     };
     let offset = usize::from(packet.offset);
     assert_eq!(offset + packet.len, len);
     assert_eq!(packet.ether_type, extended.ether_type);
-    let header = match message.credit_limit() {
-        Some(_) => ExtendedHeader::from_bytes(head[Header::LEN..].first_chunk().unwrap()),
-        None => compact(head),
+    let header = match offset {
+        Header::LEN => compact(head),
+        _ => ExtendedHeader::from_bytes(head[Header::LEN..].first_chunk().unwrap()),
     };
     holds_together(header, &head[offset..], packet.len);
 }

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Checks of what the messages of a connection manager bring, which anybody may send, and of challenges. The fuzz targets in
-//! `tests/fuzz` use them as well.
+//! Checks of what the messages of a connection manager bring, which anybody may send. The fuzz targets in `tests/fuzz` use
+//! them as well.
 
-use ipoib_proto::challenge::{self, Challenge};
 use ipoib_proto::cm::{self, connection_mtu, PrivateData, Refusal};
-use ipoib_proto::header::EtherType;
 use ipoib_proto::hwaddr::Flags;
 
 /// Checks the private data of a REQ or a REP: what is believed can be relied on, and is written as it was read.
@@ -24,7 +22,7 @@ pub(crate) fn of_a_request(bytes: &[u8]) {
     if let Some(extension) = data.extension {
         assert!(extension.max_message >= data.receive_mtu);
         assert!(usize::from(extension.channel) < cm::MAX_CHANNELS);
-        let known = Flags::SEQ.union(Flags::ICRC).union(Flags::COMPACT);
+        let known = Flags::SEQ.union(Flags::ICRC);
         assert!(known.contains(extension.flags));
     }
     let (written, len) = data.encode();
@@ -46,17 +44,4 @@ pub(crate) fn of_a_rejection(bytes: &[u8]) {
         written[cm::BASE_LEN..],
         bytes[cm::BASE_LEN..cm::REFUSAL_LEN]
     );
-}
-
-/// Checks that bytes are a challenge if, and only if, one would be written so but for what is reserved.
-pub(crate) fn of_a_challenge(bytes: &[u8], len: usize) {
-    let found = Challenge::parse(bytes, len);
-    let ours = bytes.starts_with(&EtherType::CHALLENGE.0.to_be_bytes());
-    let whole = bytes.len() >= challenge::LEN && len == challenge::LEN;
-    assert_eq!(found.is_some(), ours && whole);
-    if let Some(found) = found {
-        let written = found.encode();
-        assert_eq!(written[5..], bytes[5..challenge::LEN]);
-        assert_eq!(Challenge::parse(&written, challenge::LEN), Some(found));
-    }
 }

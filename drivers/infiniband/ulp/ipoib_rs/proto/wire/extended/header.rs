@@ -10,7 +10,7 @@ use crate::wire::header::EtherType;
 pub struct ExtendedHeader {
     /// Flags, kind, payload of a segment, start and offset of the checksum.
     pub(super) front: u64,
-    /// EtherType and credit limit.
+    /// EtherType, and credit limit or 0.
     pub(super) back: u32,
 }
 
@@ -38,7 +38,7 @@ impl ExtendedHeader {
         header
     }
 
-    /// Of a packet that is not to be segmented, with a credit limit of 0.
+    /// Of a packet that is not to be segmented.
     #[inline(always)]
     pub(super) const fn new(ether_type: EtherType, checksum: Option<PartialChecksum>) -> Self {
         let front = match checksum {
@@ -61,25 +61,14 @@ impl ExtendedHeader {
         }
     }
 
-    /// The credit limit that it carries.
+    /// Returns the credit limit, if the header carries nothing else, with `len` bytes behind.
     #[inline]
-    pub const fn credit_limit(&self) -> u16 {
-        self.back as u16
-    }
-
-    /// Replaces the credit limit.
-    #[inline]
-    pub const fn with_credit_limit(self, limit: u16) -> Self {
-        Self {
-            back: self.back & 0xffff_0000 | limit as u32,
-            ..self
+    pub const fn credit_only_limit(&self, len: usize) -> Option<u16> {
+        if self.front | len as u64 == 0 && self.ether_type().0 == 0 {
+            Some(self.back as u16)
+        } else {
+            None
         }
-    }
-
-    /// Returns true if the header carries nothing but a credit limit, with `len` bytes behind.
-    #[inline]
-    pub const fn is_credit_only(&self, len: usize) -> bool {
-        self.front | len as u64 == 0 && self.ether_type().0 == 0
     }
 
     /// Returns true if there is something to segment.
