@@ -135,7 +135,7 @@ settings! {
     /// 0: packets are segmented before they are sent on a connection.
     large_frames: bool in 0..=1, default 1 => Connections;
 
-    /// Connections to one peer; flows are spread over them, and the receiver restores the order of their frames.
+    /// Connections to one peer; flows are spread over them.
     rc_max_qps: u8 in 1..=8, default 1 => Connections;
 
     /// Connections that the interface sends by; the least recently used one makes room.

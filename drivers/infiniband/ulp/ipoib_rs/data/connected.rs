@@ -97,12 +97,7 @@ impl Tx {
         let peer = destinations.peer(address, now)?;
         let at = *peer.channels.0.get(usize::from(number))?;
         let channel = connections.channel_for(at, address, number)?;
-        let route = Route {
-            channel,
-            ring,
-            ud,
-            sequence: Some(peer.sequence),
-        };
+        let route = Route { channel, ring, ud };
         (route.channel.machine.transmit(now).is_some() && route.is_free()).then_some(route)
     }
 
@@ -136,18 +131,12 @@ impl Tx {
             return self.send_datagram(dev, address, skb, now);
         }
         let at = self.place(dev, &address, number, now);
-        let Some((destinations, ud, RcTx { connections, ring })) = self.parts() else {
+        let Some((_, ud, RcTx { connections, ring })) = self.parts() else {
             return self.ud.ring.drop(dev, skb, DropReason::Flushed);
         };
         if let Some(channel) = connections.channel_at(at) {
             if channel.machine.transmit(now).is_some() {
-                let peer = destinations.peer(&address, now);
-                let mut route = Route {
-                    channel,
-                    ring,
-                    ud,
-                    sequence: peer.map(|peer| peer.sequence),
-                };
+                let mut route = Route { channel, ring, ud };
                 let fate = route.send(dev, skb, now);
                 return self.settle(dev, address, fate, now);
             }
@@ -508,7 +497,7 @@ impl Tx {
     /// Sends what waits for a channel, as far as that goes.
     fn resume(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
         loop {
-            let Some((destinations, ud, RcTx { connections, ring })) = self.parts() else {
+            let Some((_, ud, RcTx { connections, ring })) = self.parts() else {
                 return;
             };
             let Some(channel) = connections.channel_at(at) else {
@@ -529,13 +518,7 @@ impl Tx {
                 ud.drop(dev, skb, DropReason::NoMemory);
                 continue;
             }
-            let peer = destinations.peer(&address, now);
-            let mut route = Route {
-                channel,
-                ring,
-                ud,
-                sequence: peer.map(|peer| peer.sequence),
-            };
+            let mut route = Route { channel, ring, ud };
             let fate = route.send_now(dev, skb);
             self.settle(dev, address, fate, now);
         }

@@ -52,7 +52,7 @@ pub(crate) trait Owner {
 struct Peer {
     key: QpKey,
     rc: Arc<Conn>,
-    /// Source of its frames: that of its datagrams, which have numbers of the same sequence.
+    /// Source of its datagrams.
     source: HwAddr,
     /// Extended frames were agreed on.
     extended: bool,
@@ -447,9 +447,8 @@ impl<'a> Arrival<'a> {
         flow.received.bytes.add(bytes);
         counts.frames.add(1);
         counts.bytes.add(bytes);
-        // Only who has agreed to numbers has any.
-        let source = peer.extended.then_some(&peer.source);
-        order.receive(context, source, packet.reserved, skb);
+        // A connection keeps the order by itself.
+        order.pass_up(context, skb);
         Ok(())
     }
 

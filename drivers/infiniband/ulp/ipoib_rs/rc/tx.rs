@@ -7,9 +7,7 @@ use ipoib_netdev::skb::TxSkb;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::extended::ExtendedHeader;
 use ipoib_proto::header::Header;
-use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::rc::{self, EXTENDED_HEADERS};
-use ipoib_proto::seq::Sequence;
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
@@ -57,25 +55,14 @@ pub(crate) struct Route<'a> {
     pub(crate) channel: &'a mut Channel,
     pub(crate) ring: &'a mut RcRing,
     pub(crate) ud: &'a mut UdRing,
-    pub(crate) sequence: Option<&'a mut Sequence>,
 }
 
 impl Route<'_> {
     /// Moves it to a `Route` of its own, so that calls that take its address do not force the original into memory.
     #[inline(always)]
     pub(crate) fn apart(self) -> Self {
-        let Self {
-            channel,
-            ring,
-            ud,
-            sequence,
-        } = self;
-        Route {
-            channel,
-            ring,
-            ud,
-            sequence,
-        }
+        let Self { channel, ring, ud } = self;
+        Route { channel, ring, ud }
     }
 
     /// Returns true if a frame can go at once.
@@ -159,17 +146,11 @@ impl Route<'_> {
         };
         let counters = self.ring.counters();
         counters.partial.add(1);
-        let sequence = self.sequence.as_deref_mut();
-        let reserved = number(self.ud, &self.channel.address, sequence);
         let written = if let Some(ether_type) = header.compact() {
-            let header = Header {
-                ether_type,
-                reserved,
-            };
-            skb.overwrite(ADDR_LEN, &header.to_bytes())
+            skb.overwrite(ADDR_LEN, &Header::new(ether_type).to_bytes())
         } else {
             let front = ADDR_LEN + Header::LEN - EXTENDED_HEADERS;
-            skb.overwrite(front, &rc::extended_headers(reserved, header))
+            skb.overwrite(front, &rc::extended_headers(header))
         };
         if written.is_err() {
             return unsent(self.ud, dev, skb, DropReason::NoMemory);
@@ -183,15 +164,7 @@ impl Route<'_> {
         let Some(rc) = self.channel.machine.present() else {
             return unsent(self.ud, dev, skb, DropReason::Flushed);
         };
-        let sequence = self.sequence.as_deref_mut();
-        // Only what can be sent gets a number.
-        let framed = skb
-            .checksum_help()
-            .and_then(|()| skb.pull(ADDR_LEN))
-            .and_then(|()| {
-                let number = number(self.ud, &self.channel.address, sequence);
-                self.ud.set_number(&mut skb, number)
-            });
+        let framed = skb.checksum_help().and_then(|()| skb.pull(ADDR_LEN));
         if framed.is_err() {
             return unsent(self.ud, dev, skb, DropReason::NoMemory);
         }
@@ -225,15 +198,6 @@ impl Route<'_> {
 fn unsent(ud: &mut UdRing, dev: &Device<Interface>, skb: TxSkb, reason: DropReason) -> bool {
     ud.drop(dev, skb, reason);
     true
-}
-
-/// The number that a frame for a peer gets; 0 if it gets none.
-#[inline(always)]
-fn number(ud: &UdRing, peer: &HwAddr, sequence: Option<&mut Sequence>) -> u16 {
-    match sequence {
-        Some(sequence) if ud.numbers(peer) => sequence.take().get(),
-        _ => 0,
-    }
 }
 
 /// Has a frame, as the stack gave it, wait in a channel's backlog. True: it is the first one, and the work item is to look

@@ -102,31 +102,12 @@ impl UdRing {
     /// not to be numbered: all segments would have the same number.
     #[inline]
     pub(crate) fn number(&self, skb: &mut TxSkb, peer: &HwAddr, sequence: &mut Sequence) {
-        if self.numbers(peer) {
+        if self.extensions && peer.flags().contains(Flags::SEQ) {
             // One without memory for a header of its own goes without a number.
             if let Ok(header) = skb.header_mut() {
                 Header::set_reserved(header, sequence.take().get());
             }
         }
-    }
-
-    /// Returns true if frames for a peer are numbered.
-    #[inline]
-    pub(crate) fn numbers(&self, peer: &HwAddr) -> bool {
-        self.extensions && peer.flags().contains(Flags::SEQ)
-    }
-
-    /// Writes a number into a frame that begins with our header.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM` if its header is somebody else's too.
-    #[inline]
-    pub(crate) fn set_number(&self, skb: &mut TxSkb, number: u16) -> Result {
-        if number != 0 {
-            Header::set_reserved(skb.header_mut()?, number);
-        }
-        Ok(())
     }
 
     /// The longest frame that goes by UD, our header included.

@@ -14,8 +14,6 @@ use crate::wire::header::{EtherType, Header};
 pub struct Packet {
     /// The EtherType, one that the link carries.
     pub ether_type: EtherType,
-    /// The reserved field of the encapsulation header, in host byte order.
-    pub reserved: u16,
     /// Bytes in front of it.
     pub offset: u16,
     /// The length in bytes, at least 1.
@@ -53,7 +51,6 @@ pub fn parse(head: &[u8], len: usize) -> Result<Packet, DropReason> {
     }
     Ok(Packet {
         ether_type: header.ether_type,
-        reserved: header.reserved,
         offset: Header::LEN as u16,
         len,
     })
@@ -62,7 +59,6 @@ pub fn parse(head: &[u8], len: usize) -> Result<Packet, DropReason> {
 /// An extended frame, whose length alone was checked.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtendedMessage<'a> {
-    reserved: u16,
     header: ExtendedHeader,
     /// Bytes in front of the packet: those of the encapsulation header alone in the compact form.
     offset: usize,
@@ -78,10 +74,7 @@ impl<'a> ExtendedMessage<'a> {
     /// The reason to drop it.
     #[inline]
     pub fn new(head: &'a [u8], len: usize) -> Result<Self, DropReason> {
-        let Header {
-            ether_type,
-            reserved,
-        } = Header::parse(head)?;
+        let ether_type = Header::parse(head)?.ether_type;
         let rest = head.get(Header::LEN..).ok_or(DropReason::Short)?;
         let (header, offset, head) = match ExtendedHeader::from_compact(ether_type) {
             Some(header) => (header, Header::LEN, rest),
@@ -92,7 +85,6 @@ impl<'a> ExtendedMessage<'a> {
         };
         let len = len.checked_sub(offset).ok_or(DropReason::BadExtended)?;
         Ok(Self {
-            reserved,
             header,
             offset,
             head,
@@ -120,7 +112,6 @@ impl<'a> ExtendedMessage<'a> {
             .map_err(|_| DropReason::BadExtended)?;
         let packet = Packet {
             ether_type: extended.ether_type,
-            reserved: self.reserved,
             offset: self.offset as u16,
             len: self.len,
         };
@@ -134,14 +125,10 @@ impl<'a> ExtendedMessage<'a> {
 #[inline(always)]
 pub fn parse_tcp_v4(head: &[u8], len: usize) -> Option<Packet> {
     let (front, head) = head.split_first_chunk::<{ Header::LEN }>()?;
-    let Header {
-        ether_type,
-        reserved,
-    } = Header::parse(front).ok()?;
+    let ether_type = Header::parse(front).ok()?.ether_type;
     let len = len.checked_sub(Header::LEN)?;
     let packet = Packet {
         ether_type: EtherType::IPV4,
-        reserved,
         offset: Header::LEN as u16,
         len,
     };
@@ -150,21 +137,17 @@ pub fn parse_tcp_v4(head: &[u8], len: usize) -> Option<Packet> {
 
 /// The headers of a message with an extended one.
 #[inline(always)]
-pub fn extended_headers(reserved: u16, header: ExtendedHeader) -> [u8; EXTENDED_HEADERS] {
+pub fn extended_headers(header: ExtendedHeader) -> [u8; EXTENDED_HEADERS] {
     let mut headers = [0; EXTENDED_HEADERS];
     let (front, back) = headers.split_at_mut(Header::LEN);
-    let encapsulation = Header {
-        ether_type: EtherType::EXTENDED,
-        reserved,
-    };
-    front.copy_from_slice(&encapsulation.to_bytes());
+    front.copy_from_slice(&Header::new(EtherType::EXTENDED).to_bytes());
     back.copy_from_slice(&header.to_bytes());
     headers
 }
 
 /// The message that carries nothing but a credit limit.
 pub fn credit_only(limit: u16) -> [u8; EXTENDED_HEADERS] {
-    extended_headers(0, ExtendedHeader::credit_only(limit))
+    extended_headers(ExtendedHeader::credit_only(limit))
 }
 
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_rc))]
@@ -179,7 +162,6 @@ mod tests {
         head[..4].copy_from_slice(&[0x86, 0xdd, 0x12, 0x34]);
         let wanted = Packet {
             ether_type: EtherType::IPV6,
-            reserved: 0x1234,
             offset: 4,
             len: 65520,
         };
@@ -233,7 +215,6 @@ mod tests {
         assert!(message.is_ok_and(|m| m.credit_only().is_none()));
         let packet = Packet {
             ether_type: EtherType::IPV4,
-            reserved: 9,
             offset: 16,
             len: 100,
         };
@@ -274,7 +255,6 @@ mod tests {
         let extended = ExtendedHeader::from_compact(EtherType(0x0104));
         let wanted = Packet {
             ether_type: EtherType::IPV4,
-            reserved: 9,
             offset: 4,
             len: 100,
         };
@@ -303,7 +283,7 @@ mod tests {
         head[4..14].copy_from_slice(&[0x45, 0, 3, 232, 0, 1, 0x40, 0, 64, 6]);
         head[36] = 0x80;
         let found = parse_tcp_v4(&head, 1004);
-        assert!(found.is_some_and(|packet| packet.offset == 4 && packet.reserved == 9));
+        assert!(found.is_some_and(|packet| packet.offset == 4));
         finds_the_same(&mut head, 1004);
     }
 
