@@ -234,11 +234,6 @@ impl Incoming<'_> {
             .then(|| 128 << mtu)
     }
 
-    /// The number of the peer's queue pair, as the peer says.
-    pub fn remote_qpn(&self) -> u32 {
-        self.req.remote_qpn
-    }
-
     /// Returns true if that is a reliable connection one.
     pub fn is_rc(&self) -> bool {
         self.req.qp_type == bindings::ib_qp_type_IB_QPT_RC

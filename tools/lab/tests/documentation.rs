@@ -441,7 +441,7 @@ fn each_rule_names_a_test_that_exists() {
     let design = read("Documentation/design.rst");
     let table = section(&design, "Rules of liveness and fairness", "Smaller rules");
     let rules = rows(&table);
-    assert!((10..=28).contains(&rules.len()), "{}", rules.len());
+    assert!(rules.len() > 20, "{}", rules.len());
     let folders = [&format!("{DRIVER}/proto"), "rust/rings", "tests/scenarios"];
     let all: HashSet<_> = folders.into_iter().flat_map(tests).collect();
     let name = regex(r"``(\w+::\w+)``");

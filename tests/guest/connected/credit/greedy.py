@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 
-# Asks for all connections that one name gets, as one of ours does, confirms them, and does not prove that it has asked. Sends
-# messages by each without end, and takes nothing that comes by it: neither challenges nor credit limits. Asks again when they
-# end. Follows senders.py.
+# Asks for all connections that one name gets, as one of ours does, and confirms them. Sends messages by each without end, and
+# acknowledges no credit limit that comes by it. Asks again when they end. Follows senders.py.
 
 class Asker(Sender):
     def __init__(self, name, lane):

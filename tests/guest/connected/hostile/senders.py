@@ -69,7 +69,7 @@ def confirm(asked):
         opcode, _, body = receive(0.5)
         if opcode is None:
             break
-        # Behind DETH and the header of the datagram. A challenge may come in between, which is shorter.
+        # Behind DETH and the header of the datagram.
         if opcode == DATAGRAM and len(body) >= 8 + 256 and body[25] in (REJECT, ANSWER):
             one = waiting.pop(struct.unpack_from("!I", body, 36)[0], None)
             if one and body[25] == ANSWER:

@@ -166,9 +166,9 @@ fn make(
 }
 
 fn request(rc_context: &RcContext, rc: &Conn, path: &Ah, address: HwAddr) -> Result {
-    let (bytes, len) = rc_context
-        .private_data(rc.window.width, rc.id.number)
-        .encode();
+    let extended = rc_context.settings.extensions();
+    let data = rc_context.private_data(0, rc.id.number, extended);
+    let (bytes, len) = data.encode();
     // One of ours listens to both; everybody else has what Linux has, or follows the RFC.
     let service_id = linux_service_id(address.qpn());
     rc.cm.request(
@@ -237,6 +237,10 @@ impl ConnId {
             return Err(EPROTO);
         }
         let terms = self.rc_context.terms(&data);
+        if terms.extended && terms.credits == 0 {
+            // Nothing could ever be sent by it.
+            return Err(EPROTO);
+        }
         bring_up(rc, &terms)?;
         rc.cm.confirm()?;
         let mut guard = self.dev.lock_tx();
@@ -264,17 +268,19 @@ impl ConnId {
         self.ended(found, found.end(), Cause::Broken);
     }
 
-    /// The peer does not take our request.
+    /// The peer does not take our request, or our answer to its own.
     fn failed(&self, found: &Found, what: &str) {
         self.counters().failed.add_shared(1);
-        netdev_log!(
-            &self.dev,
-            Info,
-            limited,
-            "connection to {} {}: {what}, frames go by UD\n",
-            self.peer.gid(),
-            self.peer.qpn()
-        );
+        if self.origin.is_none() {
+            netdev_log!(
+                &self.dev,
+                Info,
+                limited,
+                "connection to {} {}: {what}, frames go by UD\n",
+                self.peer.gid(),
+                self.peer.qpn()
+            );
+        }
         self.ended(found, found.end(), Cause::Broken);
     }
 }
@@ -388,6 +394,7 @@ impl ConnListener {
         incoming: Incoming<'_>,
         request: admission::Request,
         window: Window,
+        terms: &Negotiated,
     ) -> Result<Option<Refusal>> {
         let admission::Request { peer, origin, data } = request;
         let rc_context = &self.rc_context;
@@ -403,9 +410,8 @@ impl ConnListener {
             },
             GFP_KERNEL,
         )?;
-        let terms = rc_context.terms(&data);
         let rc = Conn::new(rc_context, id, window, |id| incoming.take(id))?;
-        if let Err(refusal) = self.list(&rc, &terms) {
+        if let Err(refusal) = self.list(&rc, terms) {
             let data = refusal.encode(rc_context.qpn);
             let _ = rc.cm.reject(RejectReason::ConsumerDefined, &data);
             if let Some(connections) = self.dev.lock_tx().as_mut().and_then(Tx::connections) {
@@ -413,7 +419,7 @@ impl ConnListener {
             }
             return Ok(Some(refusal));
         }
-        if let Err(error) = self.reply(&rc) {
+        if let Err(error) = self.reply(&rc, terms.extended) {
             self.log(&peer, error);
             rc.id.give_up();
         }
@@ -432,8 +438,9 @@ impl ConnListener {
         connections.accepted(rc.clone(), now_ms())
     }
 
-    fn reply(&self, rc: &Conn) -> Result {
-        let data = self.rc_context.private_data(rc.window.width, rc.id.number);
+    fn reply(&self, rc: &Conn, extended: bool) -> Result {
+        let (width, number) = (rc.window.width, rc.id.number);
+        let data = self.rc_context.private_data(width, number, extended);
         let (bytes, len) = data.encode();
         rc.cm.accept(rc.qp(), bytes.get(..len).unwrap_or(&[]))
     }
@@ -458,7 +465,7 @@ impl Listen for ConnListener {
             let admitted = self.admit(&request)?;
             Ok((request, admitted))
         });
-        let (request, Admitted { window, may_evict }) = match admitted {
+        let (request, admitted) = match admitted {
             Ok(admitted) => admitted,
             Err(refusal) => {
                 self.count_refused(refusal);
@@ -466,8 +473,13 @@ impl Listen for ConnListener {
                 return incoming.reject(RejectReason::ConsumerDefined, &data);
             }
         };
+        let Admitted {
+            window,
+            terms,
+            may_evict,
+        } = admitted;
         let peer = request.peer;
-        match self.accept(incoming, request, window) {
+        match self.accept(incoming, request, window, &terms) {
             Ok(None) => counters.accepted.add_shared(1),
             Ok(Some(refusal)) => self.count_refused(refusal),
             Err(error) => {

@@ -32,7 +32,7 @@ use crate::rc::tx::{keep_waiting, Fate, RcTx, Route};
 use crate::ud::paths::Channels;
 use crate::ud::ring::{Kind, UdRing};
 
-/// Time after which a credit limit that could not be sent is sent again, in milliseconds.
+/// Delay until a credit limit that could not be sent is tried again, in milliseconds.
 const GRANT_MS: u32 = 100;
 
 impl Tx {
@@ -449,8 +449,9 @@ impl Tx {
 
     /// Advertises the credit limit of a connection that a peer sends by, if that is due. The caller flushes.
     pub(crate) fn grant(&mut self, dev: &Device<Interface>, rc: &Conn) {
-        if let Some(RcTx { ring, .. }) = &mut self.rc {
-            if ring.grant(rc).is_err() {
+        if let Some(RcTx { connections, ring }) = &mut self.rc {
+            // Unless it has ended since the message came.
+            if connections.senders.holds(rc) && ring.grant(rc).is_err() {
                 Interface::queue(dev, Work::Connections, GRANT_MS);
             }
         }

@@ -9,6 +9,7 @@ use ipoib_proto::hwaddr::HwAddr;
 use kernel::sync::Arc;
 
 use crate::rc::conn::{Among, Cause, Conn};
+use crate::rc::context::Negotiated;
 use crate::rc::table::Connections;
 use crate::rc::window::Window;
 
@@ -24,6 +25,7 @@ pub(crate) struct Request {
 /// A request that may be accepted.
 pub(crate) struct Admitted {
     pub(crate) window: Window,
+    pub(crate) terms: Negotiated,
     /// A connection may be evicted for it.
     pub(crate) may_evict: bool,
 }
@@ -57,13 +59,22 @@ impl Connections {
             true => None,
             false => Some(self.gives_way(origin, now).ok_or(Refusal::Full)?),
         };
+        let terms = self.rc_context.terms(&request.data);
         let crowd = self.senders.crowd(origin, self.rc_context.intake.max_wr());
-        let fits = crowd.is_none() && self.has_place();
-        let window = fits.then(|| self.take_window(request)).flatten();
+        let has_place = self.has_place();
+        let fits = crowd.is_none() && has_place;
+        let window = fits
+            .then(|| self.take_window(origin, terms.extended))
+            .flatten();
         // Only the first pending request of an origin may evict connections of others.
         let may_evict = admits && load.of_origin == 0;
         if window.is_none() && may_evict {
-            self.make_room(crowd.unwrap_or(Among::All), now);
+            let others = if has_place {
+                Among::Holders
+            } else {
+                Among::All
+            };
+            self.make_room(crowd.unwrap_or(others), now);
         }
         // If there is no window now, the end of the other one makes room for the next attempt, unless the asker's own host has
         // its part already.
@@ -75,23 +86,25 @@ impl Connections {
             }
         }
         let window = window.ok_or(Refusal::Full)?;
-        Ok(Admitted { window, may_evict })
+        Ok(Admitted {
+            window,
+            terms,
+            may_evict,
+        })
     }
 
     /// Sets buffers aside for the connection of a peer that asks.
-    fn take_window(&self, request: &Request) -> Option<Window> {
-        let settings = &self.rc_context.settings;
-        let extension = request.data.extension.filter(|_| settings.extensions());
-        if extension.is_none() && self.rc_context.intake.is_shared() {
+    fn take_window(&self, origin: Origin, knows_credit: bool) -> Option<Window> {
+        if !knows_credit && self.rc_context.intake.is_shared() {
             // Its messages take those that there are, and wait if there are none.
             return Some(self.buffers.unbounded());
         }
-        // As if each peer that we may ask will ask us as well.
+        // Leave room for all connections that we may still ask for, and a message for each peer that may still ask us.
         let own = self.cap.saturating_sub(self.count_own()) as u32;
         let others = self.cap.saturating_sub(self.senders.len() + 1) as u32;
         let kept = own.saturating_mul(RESERVE.into()).saturating_add(others);
-        let has = self.senders.buffers_of(request.origin);
-        self.buffers.take(kept, has, extension.is_some())
+        let has = self.senders.buffers_of(origin);
+        self.buffers.take(kept, has, knows_credit)
     }
 
     /// A request was accepted: the work item, which the caller wakes, looks after it.

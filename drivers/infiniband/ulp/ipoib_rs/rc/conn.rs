@@ -32,7 +32,7 @@ pub(crate) struct ConnId {
     pub(crate) peer: HwAddr,
     /// The number among the connections to that peer.
     pub(crate) number: u8,
-    /// Where the peer's request came from, who alone sends by the connection; none if we asked, and alone send by it.
+    /// Origin of the peer's request; None if we asked. Only the end that asked sends frames.
     pub(crate) origin: Option<Origin>,
     /// Bytes in an InfiniBand packet of the connection.
     pub(crate) ib_mtu: u32,
@@ -49,6 +49,8 @@ impl ConnId {
 pub(crate) enum Among {
     /// All of them.
     All,
+    /// Those that have buffers set aside.
+    Holders,
     /// Those of channels.
     Channels,
     /// Those that others send by.
@@ -136,10 +138,11 @@ impl Conn {
         window: Window,
         cm: impl FnOnce(Arc<ConnId>) -> Result<CmId<ConnId>>,
     ) -> Result<Arc<Self>> {
-        // Only credit limits are sent by those that others send by.
-        let send_wr = match id.origin {
-            Some(_) => credit::RESERVE.into(),
-            None => SEND_WR.min(rc_context.settings.queue_limits().send),
+        let send_wr = match (id.origin, window.width) {
+            (None, _) => SEND_WR.min(rc_context.settings.queue_limits().send),
+            // Nothing is sent to a peer that knows no credit.
+            (Some(_), 0) => 1,
+            (Some(_), _) => credit::RESERVE.into(),
         };
         let init = RcInit {
             pd: &rc_context.pd,

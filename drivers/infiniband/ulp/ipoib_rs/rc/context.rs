@@ -35,8 +35,9 @@ pub(crate) struct RcContext {
 }
 
 impl RcContext {
-    /// Private data for a peer that may send `width` messages on the connection, or none if we send by it.
-    pub(crate) fn private_data(&self, width: u16, number: u8) -> PrivateData {
+    /// Private data for a connection, with the extension if it is to be `extended`. `width` is the number of messages that the
+    /// peer may send at first; 0 if we asked.
+    pub(crate) fn private_data(&self, width: u16, number: u8, extended: bool) -> PrivateData {
         let settings = &self.settings;
         let flags = Flags::SEQ.union(if settings.icrc() {
             Flags::ICRC
@@ -46,7 +47,7 @@ impl RcContext {
         PrivateData {
             qpn: self.qpn,
             receive_mtu: mtu::MAX_CONNECTED + Header::LEN as u32,
-            extension: settings.extensions().then_some(Extension {
+            extension: extended.then_some(Extension {
                 flags,
                 credits: width,
                 max_message: MAX_MESSAGE,

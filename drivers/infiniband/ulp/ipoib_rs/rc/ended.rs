@@ -40,7 +40,7 @@ impl Endings {
         })
     }
 
-    /// Adds a connection that is to be ended. `Connections::take_room` has seen to it that there is room; without, it would be
+    /// Adds a connection that is to be ended. `Connections::has_place` was asked before the connection was made; without, it would be
     /// destroyed as it is.
     pub(super) fn add(&mut self, rc: Arc<Conn>) {
         let ended = Ended {

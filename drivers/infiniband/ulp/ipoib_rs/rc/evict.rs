@@ -52,6 +52,12 @@ impl Connections {
                 let both = [channel, self.senders.least(now, |_| true)];
                 both.into_iter().flatten().min_by_key(|used| used.last)
             }
+            Among::Holders => {
+                let channel = self.least_channel(now);
+                let sender = self.senders.least(now, |rc| rc.window.cost > 0);
+                let both = [channel, sender];
+                both.into_iter().flatten().min_by_key(|used| used.last)
+            }
             Among::Channels => self.least_channel(now),
             Among::Senders => self.senders.least(now, |_| true),
             Among::SendersOf(origin) => self.senders.least(now, |rc| rc.id.origin == Some(origin)),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages of one connection, counted by both directions, and how many each end may send.
+//! Counts of a connection's messages, and its credit.
 
 use core::mem::offset_of;
 

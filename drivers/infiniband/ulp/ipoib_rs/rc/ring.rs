@@ -4,7 +4,6 @@
 
 use ipoib_netdev::device::{Device, RawDevice};
 use ipoib_netdev::skb::TxSkb;
-use ipoib_proto::credit;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::header::Header;
 use ipoib_proto::rc;
@@ -89,39 +88,31 @@ impl RcRing {
         })
     }
 
-    /// Returns true if one more message can go by a channel. If not, the NAPIs are told that somebody waits for that.
+    /// Returns true if one more message can go by a channel. If not, the NAPIs are told that a frame waits for that.
     pub(crate) fn room_or_wait(&self, channel: &Channel) -> bool {
-        self.or_wait(|ring| ring.has_room(channel))
-    }
-
-    /// Returns true if there is room, as `has_room` finds. If not, the NAPIs are told that somebody waits for that.
-    fn or_wait(&self, has_room: impl Fn(&Self) -> bool) -> bool {
-        if has_room(self) {
+        if self.has_room(channel) {
             return true;
         }
         self.shared.begin_stall();
-        // Pairs with the barriers in the NAPIs: either they see that somebody waits, or we see what they
+        // Pairs with the barriers in the NAPIs: either they see that a frame waits, or we see what they
         // have brought.
         smp_mb(Full);
-        has_room(self)
+        self.has_room(channel)
     }
 
-    /// Advertises the credit limit of a connection that a peer sends by, if that is due. If as many as there is room for are in
-    /// flight, it is still due when they are acknowledged.
+    /// Advertises the credit limit of a connection that a peer sends by, if that is due.
     ///
     /// # Errors
     ///
-    /// `ENOMEM` and those of the device: it is still due, and nothing else may bring it about.
+    /// `EBUSY` if as many are in flight as its queue pair takes; `ENOMEM` and those of the device. The limit stays due, and
+    /// the caller has to try again.
     pub(crate) fn grant(&mut self, rc: &Conn) -> Result {
         let width = rc.window.width;
         if !rc.flow.is_due(width) {
             return Ok(());
         }
-        let has_room = |ring: &Self| {
-            rc.lane.in_flight() < credit::RESERVE.into() && ring.sender.has_share(&rc.lane)
-        };
-        if !self.or_wait(has_room) {
-            return Ok(());
+        if !self.sender.has_share(&rc.lane) {
+            return Err(EBUSY);
         }
         let limit = rc.flow.advertise(width);
         let skb = TxSkb::new(&rc::credit_only(limit));

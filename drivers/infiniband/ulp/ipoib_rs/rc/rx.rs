@@ -48,7 +48,8 @@ pub(crate) trait Owner {
     fn device(&self) -> &Device<Interface>;
 }
 
-/// A connection that frames come by.
+/// A connection that frames come by: one that the peer has asked for, or one of ours, since RFC 4755 lets the peer send by
+/// that as well.
 struct Peer {
     key: QpKey,
     rc: Arc<Conn>,
@@ -72,9 +73,9 @@ impl Peer {
     /// Notes that a credit limit is due.
     #[cold]
     fn note_due(&self, due: &mut KVec<Arc<Conn>>) {
-        // Until one was sent, each message brings it here.
+        // Called for each message until a limit is sent.
         if !due.iter().any(|rc| Arc::ptr_eq(rc, &self.rc)) {
-            // A poll brings no more messages than there is room for.
+            // There is room for as many as a poll takes messages.
             let _ = due.push_within_capacity(self.rc.clone());
         }
     }
@@ -346,8 +347,8 @@ impl RcRx {
         Arrival::new(received, peer, counts).pass_up(&packet, description, context, order)
     }
 
-    /// Ends a poll. Returns true if the transmit side is to be served: a peer lets us send more, or is due to learn what it may
-    /// send.
+    /// Ends a poll. Returns true if the transmit side is to be served: frames wait and a peer has raised its limit, or a limit
+    /// of ours is due.
     #[inline]
     pub(crate) fn take_news(&mut self) -> bool {
         if core::mem::take(&mut self.credit) {
@@ -469,7 +470,9 @@ impl<'a> Arrival<'a> {
         let (head, len) = (self.received.head(), self.received.len());
         let extended =
             rc::is_extended(head, peer.extended).then(|| ExtendedMessage::new(head, len));
-        if let Some(limit) = extended.and_then(|m| m.ok()?.credit_only()) {
+        // Who sends by the connection advertises none.
+        let limit = extended.and_then(|m| m.ok()?.credit_only());
+        if let Some(limit) = limit.filter(|_| peer.rc.id.origin.is_none()) {
             *credit |= peer.rc.flow.raise_credit_limit(limit);
             counts.grants.add(1);
             return Ok(());

@@ -4,15 +4,39 @@
 
 use ipoib_proto::admission::{self, Crowd, Load, Origin, Unconfirmed, MAX_SENDERS};
 use ipoib_proto::inbound::Inbound;
+use ipoib_proto::stall::StallDetector;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use crate::rc::channel::STUCK_MS;
 use crate::rc::conn::{Among, Cause, Conn, Least, Used};
 
 /// One of them.
 struct Sender {
     rc: Arc<Conn>,
     state: Inbound,
+    /// Watches whether the peer takes what is sent by it.
+    stall: StallDetector,
+}
+
+impl Sender {
+    /// Time at which it ends, if nothing comes by it and nothing that was sent by it is acknowledged.
+    fn deadline(&self) -> u64 {
+        let end = self.state.deadline();
+        let stuck = self.stall.deadline(STUCK_MS);
+        stuck.map_or(end, |stuck| stuck.min(end))
+    }
+
+    /// Why it ends now, if it does.
+    fn cause(&self, now: u64) -> Option<Cause> {
+        if self.stall.stalled_for(now) >= STUCK_MS {
+            return Some(Cause::Stuck);
+        }
+        (now >= self.state.deadline()).then_some(match self.state.is_superseded() {
+            true => Cause::Replaced,
+            false => Cause::Idle,
+        })
+    }
 }
 
 /// All of them.
@@ -33,8 +57,12 @@ impl Senders {
 
     /// Adds one that was accepted. None: there are too many.
     pub(super) fn add(&mut self, rc: Arc<Conn>, now: u64) -> Option<()> {
-        let state = Inbound::new(now);
-        self.list.push_within_capacity(Sender { rc, state }).ok()
+        let sender = Sender {
+            rc,
+            state: Inbound::new(now),
+            stall: StallDetector::NEW,
+        };
+        self.list.push_within_capacity(sender).ok()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Conn>> + '_ {
@@ -60,13 +88,14 @@ impl Senders {
     /// When the next one ends, if nothing comes by it.
     pub(super) fn deadline(&self) -> Option<u64> {
         let senders = self.list.iter();
-        senders.map(|sender| sender.state.deadline()).min()
+        senders.map(Sender::deadline).min()
     }
 
-    /// Takes note of which have sent something since the last time.
+    /// Takes note of which have sent something since the last time, and which take nothing.
     pub(super) fn look(&mut self, now: u64) {
-        for Sender { rc, state } in &mut self.list {
+        for Sender { rc, state, stall } in &mut self.list {
             state.look(rc.flow.received.frames.get(), now);
+            stall.observe(now, rc.lane.completed(), rc.lane.in_flight() > 0);
             if state.is_confirmed() {
                 rc.establish();
             }
@@ -90,6 +119,11 @@ impl Senders {
     pub(super) fn buffers_of(&self, origin: Origin) -> u32 {
         let of_origin = self.iter().filter(|rc| rc.id.origin == Some(origin));
         of_origin.map(|rc| rc.window.cost).sum()
+    }
+
+    /// Returns true if that one is there.
+    pub(crate) fn holds(&self, rc: &Conn) -> bool {
+        self.iter().any(|other| core::ptr::eq(&**other, rc))
     }
 
     /// Load that counts against a request of that origin, while so many connections are `ending`.
@@ -161,15 +195,10 @@ impl Senders {
         self.take(at)
     }
 
-    /// Takes one out by which nobody sends, and says why it ends.
-    pub(super) fn take_silent(&mut self, now: u64) -> Option<(Arc<Conn>, Cause)> {
-        let is_over = |sender: &Sender| now >= sender.state.deadline();
-        let at = self.list.iter().position(is_over)?;
-        let Sender { rc, state } = self.list.remove(at).ok()?;
-        let cause = match state.is_superseded() {
-            true => Cause::Replaced,
-            false => Cause::Idle,
-        };
-        Some((rc, cause))
+    /// Takes one out that is to end, and says why.
+    pub(super) fn take_over(&mut self, now: u64) -> Option<(Arc<Conn>, Cause)> {
+        let mut senders = self.list.iter().enumerate();
+        let (at, cause) = senders.find_map(|(at, sender)| Some((at, sender.cause(now)?)))?;
+        Some((self.take(at)?, cause))
     }
 }

@@ -33,12 +33,12 @@ impl Shared {
         begins
     }
 
-    /// Notes that somebody looks at what waits, under the transmit lock.
+    /// Notes that what waits is looked at, under the transmit lock.
     pub(crate) fn end_stall(&self) {
         self.stalled.store(false, Relaxed);
     }
 
-    /// Returns true if somebody has to look at what waits.
+    /// Returns true if frames wait for room or for credit.
     #[inline]
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled.get()

@@ -29,8 +29,7 @@ use crate::rc::senders::Senders;
 use crate::rc::window::{Buffers, Window};
 use crate::ud::ring::drop_frame;
 
-/// The most connections, those that have ended and are not over included. A peer may have asked for another one while its
-/// first one is there.
+/// The most connections, those that have ended and are not over included: as many may end as there are in channels.
 pub(crate) const MOST: usize = 2 * MAX_CONNECTIONS + MAX_SENDERS;
 
 /// Time without use after which a connection may be evicted, in milliseconds.
@@ -55,8 +54,7 @@ pub(crate) struct Connections {
     idle_ms: u64,
     /// Until when no connection is evicted for room on the device.
     pub(super) room_until: u64,
-    /// Until when no place for a channel is looked for, since there was none, or one had to be replaced, which forgets when
-    /// it may ask again.
+    /// No search for a place before this time: the last one found none, or replaced a channel, whose back-off is lost.
     full_until: u64,
     /// The channel whose turn it is to ask for a connection.
     turn: usize,
@@ -344,7 +342,7 @@ impl Connections {
         self.senders.look(now);
         let connected = self.count_up() + self.senders.count_confirmed();
         self.counters.connected.set_current(connected);
-        while let Some((rc, cause)) = self.senders.take_silent(now) {
+        while let Some((rc, cause)) = self.senders.take_over(now) {
             self.end(rc, cause);
         }
         if let Some(ended) = self.ended.take_due(now) {
@@ -432,18 +430,17 @@ impl Connections {
     /// Takes room in the table, and the buffers for its credit limits, for one more connection to be asked for. Without room,
     /// evicts another one, so that a later attempt succeeds.
     fn take_room(&mut self, now: u64) -> Option<Window> {
-        let is_crowd = self.count_own() >= self.cap;
-        let fits = !is_crowd && self.has_place();
-        let window = fits.then(|| self.buffers.reserve()).flatten();
-        if window.is_none() {
-            let among = if is_crowd {
-                Among::Channels
-            } else {
-                Among::All
-            };
-            self.make_room(among, now);
-        }
-        window
+        let among = if self.count_own() >= self.cap {
+            Among::Channels
+        } else if !self.has_place() {
+            Among::All
+        } else if let Some(window) = self.buffers.reserve() {
+            return Some(window);
+        } else {
+            Among::Holders
+        };
+        self.make_room(among, now);
+        None
     }
 
     /// Returns true if the table has a place for one more connection.

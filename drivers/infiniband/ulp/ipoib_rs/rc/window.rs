@@ -32,16 +32,21 @@ impl Buffers {
     }
 
     /// Sets buffers aside for a new connection that a peer sends by, as many as [`credit::window`] says, or returns None if too
-    /// few are free. The window has no width if the peer does not `know_credit`.
+    /// few are free. The width is 0 unless the peer `knows_credit`.
     ///
     /// # Context
     ///
     /// Any; only one caller at a time.
-    pub(crate) fn take(self: &Arc<Self>, kept: u32, has: u32, know_credit: bool) -> Option<Window> {
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        kept: u32,
+        has: u32,
+        knows_credit: bool,
+    ) -> Option<Window> {
         // Others only add to it.
         let free = self.free.load(Relaxed);
         let width = credit::window(self.all, free, kept, has, WIDEST)?;
-        Some(self.window(if know_credit { width } else { 0 }, width.into()))
+        Some(self.window(if knows_credit { width } else { 0 }, width.into()))
     }
 
     /// Sets buffers aside for the credit limits that come by a connection that we send by. None if too few are free.

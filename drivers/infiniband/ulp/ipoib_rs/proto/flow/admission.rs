@@ -327,7 +327,7 @@ mod tests {
     fn buffers_come_back_or_are_gone() {
         for buffers in 64..=8192 {
             let senders = max_senders(buffers);
-            let others = usize::min(64, buffers as usize / 5);
+            let others = usize::min(64, buffers as usize / 4);
             assert!(!is_short(buffers, senders + others, senders));
             assert!(senders + others < buffers as usize);
             assert!(is_short(buffers, buffers as usize * 3 / 4 + 1, senders));

@@ -44,9 +44,9 @@ pub const fn is_due(limit: u16, advertised: u16, width: u16) -> bool {
     news != 0 && (news as u32).wrapping_mul(2) >= width as u32
 }
 
-/// Returns the width of the window of a new connection that a peer sends by, where the peers share so many `buffers`. It is
-/// at most `most`, and at most a third of what is left when `kept` buffers are set aside for others and the host of the peer,
-/// which `has` some already, has half of all. None if not even one message fits into what is `free`.
+/// Returns the width of the window for a new connection that a peer sends by: at most `most`, and at most a third of what is
+/// free beyond `kept` and of what the peer's host may still have. A host may have half of all `buffers`, and `has` some. The
+/// width is 1 at least; None if nothing is `free`.
 pub fn window(buffers: u32, free: u32, kept: u32, has: u32, most: u16) -> Option<u16> {
     let of_host = (buffers / 2).saturating_sub(has);
     let spare = free.saturating_sub(kept).min(of_host);
@@ -118,12 +118,13 @@ mod tests {
         assert!(window(u32::MAX, u32::MAX, u32::MAX, u32::MAX, u16::MAX) == Some(1));
     }
 
-    /// A host that asks again and again leaves as much as it takes.
+    /// Beyond half of all buffers, each connection of a host has one.
     #[test]
     fn one_host_has_half() {
         let widths = windows(1, 64, 0);
         let taken: u32 = widths.iter().sum();
-        assert!(widths[..4] == [64, 64, 42, 28] && widths[20..] == [1; 44] && taken < 320);
+        let narrow = widths.iter().filter(|width| **width == 1).count();
+        assert!(widths[..4] == [64, 64, 42, 28] && taken <= 256 + narrow as u32);
         assert!(window(512, 512 - taken, 0, 0, 64) == Some(64));
     }
 }

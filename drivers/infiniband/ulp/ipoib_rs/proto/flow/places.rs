@@ -2,8 +2,8 @@
 
 //! Places in the table of channels: which one a new peer gets, and what is to be done if there is none.
 //!
-//! Peers that do not answer make room for each other and for those that were not asked yet. They make others end their
-//! connections only where more than half of the places have one.
+//! Peers that do not answer make room for each other and for those that were not asked yet. A connection is ended for a new
+//! peer only if more than half of the places have one.
 
 /// The use of a channel that has a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

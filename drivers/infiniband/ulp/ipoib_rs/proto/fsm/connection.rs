@@ -201,7 +201,8 @@ impl<C> Connection<C> {
         Some(ticket)
     }
 
-    /// Event: a request is about to be sent. Returns the connection, and it is not to be sent, if the attempt has ended.
+    /// Event: a request is about to be sent. Returns the connection if the attempt has ended: no request is to be
+    /// sent.
     pub fn requested(&mut self, about: Ticket, connection: C, now: u64) -> Option<C> {
         match self.state {
             State::Starting { ticket } if ticket == about => {

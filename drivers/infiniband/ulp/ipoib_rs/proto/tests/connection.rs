@@ -18,11 +18,26 @@ type Id = (usize, u32);
 
 #[derive(Clone, Copy, Debug)]
 enum Message {
-    Req { from: Id },
-    Rep { from: Id, to: Id },
-    Rtu { to: Id },
-    Rej { to: Id },
-    Dreq { to: Id },
+    Req {
+        from: Id,
+    },
+    Rep {
+        from: Id,
+        to: Id,
+    },
+    Rtu {
+        to: Id,
+    },
+    /// A frame by the connection.
+    Data {
+        to: Id,
+    },
+    Rej {
+        to: Id,
+    },
+    Dreq {
+        to: Id,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +61,8 @@ enum Event {
 #[derive(Default)]
 struct End {
     machine: Option<Connection<Id>>,
-    /// Connections that the other end has asked for, or somebody in its name.
-    inbound: BTreeMap<Id, Inbound>,
+    /// Connections that the other end has asked for, or somebody in its name, and how many frames have come by each.
+    inbound: BTreeMap<Id, (Inbound, u64)>,
     /// The other end's connection of each of ours, where it is known.
     partners: BTreeMap<Id, Id>,
     tickets: BTreeMap<Id, Ticket>,
@@ -90,11 +105,13 @@ impl World {
 
     fn want(&mut self, end: usize) {
         let now = self.now;
-        let machine = self.ends[end].machine();
-        if machine.transmit(now).is_some() {
+        let this = &mut self.ends[end];
+        if let Some(id) = this.machine().transmit(now).copied() {
+            let to = this.partners[&id];
+            self.wire.push(Message::Data { to });
             return;
         }
-        let Some(ticket) = machine.want(now) else {
+        let Some(ticket) = this.machine().want(now) else {
             return;
         };
         let id = self.make(end);
@@ -123,7 +140,7 @@ impl World {
                 let id = self.make(1 - from.0);
                 let end = &mut self.ends[id.0];
                 end.partners.insert(id, from);
-                end.inbound.insert(id, Inbound::new(now));
+                end.inbound.insert(id, (Inbound::new(now), 0));
                 self.wire.push(Message::Rep { from: id, to: from });
             }
             Message::Rep { from, to } => {
@@ -137,8 +154,18 @@ impl World {
                 }
             }
             Message::Rtu { to } => {
-                if let Some(inbound) = self.ends[to.0].inbound.get_mut(&to) {
-                    inbound.confirm();
+                let end = &mut self.ends[to.0];
+                for (id, (inbound, frames)) in &mut end.inbound {
+                    match *id == to {
+                        true => inbound.confirm(),
+                        false => inbound.supersede(*frames, now),
+                    }
+                }
+            }
+            Message::Data { to } => {
+                if let Some((inbound, frames)) = self.ends[to.0].inbound.get_mut(&to) {
+                    *frames += 1;
+                    inbound.look(*frames, now);
                 }
             }
             Message::Rej { to } | Message::Dreq { to } => self.failed(to),
@@ -152,7 +179,7 @@ impl World {
             let ended = self.ends[end].machine().poll(now);
             self.destroy(ended);
             let inbound = self.ends[end].inbound.iter();
-            let over = inbound.filter(|(_, state)| now >= state.deadline());
+            let over = inbound.filter(|(_, (state, _))| now >= state.deadline());
             for id in over.map(|(id, _)| *id).collect::<Vec<_>>() {
                 self.destroy(Some(id));
             }
@@ -197,7 +224,13 @@ impl World {
             // At most one that frames go by, which this end has asked for; no other is known.
             let own = end.machine.as_ref().and_then(Connection::present);
             assert!(end.tickets.keys().eq(own));
-            assert!(own.is_none_or(|own| !end.inbound.contains_key(own)));
+            // It is one that the other end has made for this request, if that knows of it.
+            let partner = own.and_then(|own| Some((own, end.partners.get(own)?)));
+            if let Some((own, partner)) =
+                partner.filter(|(_, partner)| self.alive.contains(partner))
+            {
+                assert_eq!(self.ends[partner.0].partners.get(partner), Some(own));
+            }
         }
     }
 

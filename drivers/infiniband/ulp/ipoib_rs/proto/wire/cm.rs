@@ -10,7 +10,7 @@
 //! | bytes | field |
 //! |---|---|
 //! | 8 to 11 | [`MAGIC`] |
-//! | 12 | version, 3: each end sends by what it asked for itself |
+//! | 12 | version, 3: an end sends only by connections that it has requested |
 //! | 13 | what it takes: [`Flags::SEQ`] and [`Flags::ICRC`] as in the hardware address |
 //! | 14, 15 | in a REP, messages that it can receive now, the first credit of the asker; in a REQ 0 |
 //! | 16 to 19 | the largest message that it receives, extended frames included |
@@ -62,7 +62,7 @@ pub const fn linux_service_id(qpn: Qpn) -> u64 {
 pub struct Extension {
     /// Features that it accepts: [`Flags::SEQ`] and [`Flags::ICRC`].
     pub flags: Flags,
-    /// Messages that it can receive now.
+    /// In a REP, messages that the asker may send at first; 0 in a REQ.
     pub credits: u16,
     /// The largest message that it receives, in bytes, extended frames included.
     pub max_message: u32,
@@ -160,6 +160,7 @@ fn extension(bytes: &[u8], receive_mtu: u32) -> Result<Option<Extension>, Refusa
 pub enum Refusal {
     /// There are no connections at present.
     Closed = 1,
+    // 2 was a request that crossed one of ours.
     /// There is no room for another connection.
     Full = 3,
     /// The partition is not that of the interface.
