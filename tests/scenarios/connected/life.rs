@@ -413,6 +413,27 @@ scenario! {
 }
 
 scenario! {
+    /// A peer closes a connection that worked. It is asked for another one soon, so that few frames go as datagrams meanwhile.
+    #[on(races, infiniband)]
+    fn a_peer_that_closes_is_asked_again_soon(bed) {
+        let bed = bed.up()?;
+        let (a, b) = connected(&bed)?;
+        a.ok(&format!("ping -q -c 2 -i 0.1 -W 5 {}", b.ip4()))?;
+        let [closed, before] = counters(a, ["rc_disconnected", "rc_fallback"])?;
+        let flood = a.spawn(&format!("ping -q -i 0.02 {}", b.ip4()))?;
+        set(b, "rc_idle_s", 61)?;
+        a.until(Duration::from_secs(10), || Ok(counter(a, "rc_disconnected")? > closed))
+            .with_context(|| story(a))?;
+        a.wait_until(&sends_by(a, "= 1")?, Duration::from_secs(10)).with_context(|| story(a))?;
+        flood.stop()?;
+        // Five in a tenth of a second, and some while it is made. A back-off would be fifty.
+        let frames = counter(a, "rc_fallback")? - before;
+        ensure!(frames < 30, "{frames}: {}", story(a));
+        bed.finish()
+    }
+}
+
+scenario! {
     /// A connection that carries nothing goes after `rc_idle_s`, and comes back with the next frame.
     #[on(races, infiniband)]
     fn idle_connections_go(bed) {

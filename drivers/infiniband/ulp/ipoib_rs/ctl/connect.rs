@@ -304,7 +304,7 @@ impl CmHandler for ConnId {
             }
             CmEvent::Rejected { .. } => self.failed(&found, "refused"),
             CmEvent::NoAnswer => self.failed(&found, "no answer"),
-            CmEvent::Disconnected => self.ended(&found, found.end(), Cause::Disconnected),
+            CmEvent::Disconnected => self.ended(&found, found.closed(), Cause::Disconnected),
             CmEvent::Over => self.ended(&found, found.end(), Cause::Broken),
         }
         // It counts those that are up, looks when they will have been idle for too long, and ends others.

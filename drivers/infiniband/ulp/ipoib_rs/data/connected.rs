@@ -381,7 +381,7 @@ impl Tx {
         };
         match refused {
             Some(rc) => {
-                connections.end(rc, Cause::Replaced);
+                connections.end(rc, Cause::Closed);
                 false
             }
             None => {
@@ -405,7 +405,7 @@ impl Tx {
         };
         let end = if connections.make_room_on_device(error, now) {
             connections.counters.connected.no_room.add_shared(1);
-            End::NoRoom
+            End::Soon
         } else {
             End::Failed
         };

@@ -76,6 +76,15 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// How it has ended, which the peer has closed.
+    pub(crate) fn closed(&self) -> End {
+        if self.rc.lane.has_worked() {
+            End::Soon
+        } else {
+            self.end()
+        }
+    }
+
     /// How it has ended.
     pub(crate) fn end(&self) -> End {
         if self.rc.lane.is_unused() {

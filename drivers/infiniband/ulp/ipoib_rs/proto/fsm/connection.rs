@@ -16,7 +16,7 @@ use crate::fsm::ticket::{Ticket, Tickets};
 pub const CONNECT_MS: u64 = 5_000;
 /// Delay of the next attempt after a failure.
 const BACKOFF: Backoff = Backoff::new(1_000, 64_000);
-/// Delay of the next attempt where there will be room on the device.
+/// Delay of the next attempt where that may succeed soon.
 const RETRY_MS: u64 = 100;
 /// Failures in a row after which frames do not wait for the next attempt.
 const MAX_FAILURES: u8 = 2;
@@ -26,8 +26,8 @@ const HOLD_OFF_MS: u64 = 60_000;
 /// Reason for the end of a connection, or of the attempt at one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The device has no room for it, but will have some.
-    NoRoom,
+    /// Another attempt may succeed soon: the device will have room, or the peer has closed a connection that worked.
+    Soon,
     /// Nothing was ever sent by it. If it was up, it says nothing about the next one.
     Unused,
     /// The connection could not be made, was rejected, or ended by the peer or by an error.
@@ -241,7 +241,7 @@ impl<C> Connection<C> {
             return None;
         }
         let until = match end {
-            End::NoRoom => now.saturating_add(RETRY_MS),
+            End::Soon => now.saturating_add(RETRY_MS),
             End::Unused if self.is_up() => {
                 let mut first = BACKOFF;
                 first.fail(now)
@@ -333,12 +333,12 @@ mod tests {
     }
 
     #[test]
-    fn want_of_room_is_no_failure() {
+    fn what_may_succeed_soon_has_not_failed() {
         let mut connection = new();
         let Some(ticket) = connection.want(0) else {
             unreachable!("it may start");
         };
-        assert!(connection.ended(ticket, End::NoRoom, 10).is_none());
+        assert!(connection.ended(ticket, End::Soon, 10).is_none());
         assert!(!connection.has_failed() && connection.may_queue(10));
         assert!(connection.may_ask_at() == Some(10 + RETRY_MS));
         // However often that happens.
@@ -347,7 +347,7 @@ mod tests {
             let Some(ticket) = connection.want(now) else {
                 unreachable!("it may start");
             };
-            assert!(connection.ended(ticket, End::NoRoom, now).is_none());
+            assert!(connection.ended(ticket, End::Soon, now).is_none());
             assert!(connection.may_queue(now) && connection.may_ask(now + RETRY_MS));
         }
     }
