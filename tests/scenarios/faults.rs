@@ -349,18 +349,18 @@ scenario! {
         // Messages that were lost took room for a while only. Frames of TCP say how much there is.
         connect(a, b)?;
         transfer(a, b, &b.ip4(), 1)?;
-        let number = |host: &Host, name: &str| -> Result<u32> {
+        let number = |host: &Host, state: &str, name: &str| -> Result<u32> {
             let rows = table(host, &format!("{}/connections", directory(host, "ib0")?))?;
-            let row = rows.iter().find(|row| row["state"] == "up");
+            let row = rows.iter().find(|row| row["state"] == state);
             Ok(row.with_context(|| story(host))?[name].parse()?)
         };
         let after = (counter(a, "rc_connected")?, counter(b, "rc_connected")?);
         ensure!(after == before, "made anew: {}{}", story(a), story(b));
         for (host, other) in [(a, b), (b, a)] {
             ensure!(counter(host, "rc_stuck")? == 0, "{}", story(host));
-            let (room, window) = (number(host, "may_send")?, number(other, "window")?);
-            // A credit limit comes once an eighth of the window is news.
-            ensure!(room + window / 8 + 4 >= window && room <= window, "room for {room} of {window}: {}{}", story(host), story(other));
+            let (room, window) = (number(host, "up", "may_send")?, number(other, "receiving", "window")?);
+            // A credit limit comes once half of the window is news.
+            ensure!(room + window / 2 + 4 >= window && room <= window, "room for {room} of {window}: {}{}", story(host), story(other));
         }
 
         let everything = || fail(&[a, b], &["failslab", "fail_page_alloc"], ATOMIC);
@@ -373,6 +373,7 @@ scenario! {
         // last ARP request was one of those without memory.
         stop(&[a, b])?;
         settle()?;
+        b.wait_until(&format!("ping -q -c 1 -W 1 {}", a.ip6()), Duration::from_secs(15))?;
         // Until they are both there and memory fails, some seconds pass where all is slow.
         let seconds = 5 + a.scaled(Duration::from_secs(3)).as_secs() as u32;
         let flows = [
