@@ -17,7 +17,7 @@ const ANSWERS: &str = include_str!("../../guest/connected/hostile/answers.py");
 const TO_EACH: &str = include_str!("../../guest/connected/life/to_each.py");
 
 /// Names of the stranger, one for each way to answer.
-const NAMES: u8 = 32;
+const NAMES: u8 = 33;
 
 /// Last part of the IPv4 address that belongs to the first name.
 const FIRST: u8 = 101;

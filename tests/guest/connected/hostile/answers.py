@@ -72,6 +72,8 @@ WRONG = [
     lambda asked: private(asked.qpn, mtu=71, extension=False),
     lambda asked: private(asked.qpn, mtu=70000),
     lambda asked: private(asked.qpn, lane=8),
+    # By this one, nothing could ever be sent.
+    lambda asked: private(asked.qpn, credits=0),
 ]
 
 def reply_twice(asked):

@@ -19,7 +19,7 @@ use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
-use crate::base::interface::Interface;
+use crate::base::interface::{Interface, RETRY_MS};
 use crate::base::work::Work;
 use crate::base::{ADDR_LEN, HEADER_LEN};
 use crate::data::tx::{address, ether_type, front, Tx};
@@ -31,9 +31,6 @@ use crate::rc::table::{Found, Job, Wanted};
 use crate::rc::tx::{keep_waiting, Fate, RcTx, Route};
 use crate::ud::paths::Channels;
 use crate::ud::ring::{Kind, UdRing};
-
-/// Delay until a credit limit that could not be sent is tried again, in milliseconds.
-const GRANT_MS: u32 = 100;
 
 impl Tx {
     /// Sends a frame as the stack gave it, in connected mode.
@@ -452,7 +449,7 @@ impl Tx {
         if let Some(RcTx { connections, ring }) = &mut self.rc {
             // Unless it has ended since the message came.
             if connections.senders.holds(rc) && ring.grant(rc).is_err() {
-                Interface::queue(dev, Work::Connections, GRANT_MS);
+                Interface::queue(dev, Work::Connections, RETRY_MS);
             }
         }
     }
@@ -478,7 +475,7 @@ impl Tx {
         if let Some(RcTx { connections, ring }) = &mut self.rc {
             let grants = connections.senders.iter().map(|rc| ring.grant(rc));
             if grants.filter(Result::is_err).count() > 0 {
-                Interface::queue(dev, Work::Connections, GRANT_MS);
+                Interface::queue(dev, Work::Connections, RETRY_MS);
             }
         }
         self.ud.ring.hold = false;

@@ -130,8 +130,8 @@ impl Channel {
         }
     }
 
-    /// Observes the channel, and says whether the stack may wait for the peer: frames go on, and is not held
-    /// off.
+    /// Observes the channel, and says whether the stack may wait for the peer: frames go on, and it is not
+    /// held off.
     fn observe_trust(&mut self, now: u64) -> bool {
         self.observe(now) < SLOW_MS && !self.machine.is_held_off(now)
     }

@@ -47,14 +47,10 @@ impl Connections {
     /// The connection that was used least recently, of those that may go.
     fn least(&mut self, now: u64, among: Among) -> Option<Used> {
         match among {
-            Among::All => {
+            Among::All | Among::Holders => {
+                let any = matches!(among, Among::All);
                 let channel = self.least_channel(now);
-                let both = [channel, self.senders.least(now, |_| true)];
-                both.into_iter().flatten().min_by_key(|used| used.last)
-            }
-            Among::Holders => {
-                let channel = self.least_channel(now);
-                let sender = self.senders.least(now, |rc| rc.window.cost > 0);
+                let sender = self.senders.least(now, |rc| any || rc.window.cost > 0);
                 let both = [channel, sender];
                 both.into_iter().flatten().min_by_key(|used| used.last)
             }

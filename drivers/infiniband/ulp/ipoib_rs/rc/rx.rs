@@ -470,7 +470,7 @@ impl<'a> Arrival<'a> {
         let (head, len) = (self.received.head(), self.received.len());
         let extended =
             rc::is_extended(head, peer.extended).then(|| ExtendedMessage::new(head, len));
-        // Who sends by the connection advertises none.
+        // A peer that sends by the connection has none to advertise.
         let limit = extended.and_then(|m| m.ok()?.credit_only());
         if let Some(limit) = limit.filter(|_| peer.rc.id.origin.is_none()) {
             *credit |= peer.rc.flow.raise_credit_limit(limit);

@@ -11,7 +11,7 @@ use kernel::sync::Arc;
 use crate::rc::channel::STUCK_MS;
 use crate::rc::conn::{Among, Cause, Conn, Least, Used};
 
-/// One of them.
+/// A connection that a peer sends by.
 struct Sender {
     rc: Arc<Conn>,
     state: Inbound,
@@ -39,7 +39,7 @@ impl Sender {
     }
 }
 
-/// All of them.
+/// The connections that peers send by.
 pub(crate) struct Senders {
     list: KVec<Sender>,
 }

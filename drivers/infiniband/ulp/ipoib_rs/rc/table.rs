@@ -76,7 +76,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// How it has ended, which the peer has closed.
+    /// How it has ended, if the peer has closed it.
     pub(crate) fn closed(&self) -> End {
         if self.rc.lane.has_worked() {
             End::Soon

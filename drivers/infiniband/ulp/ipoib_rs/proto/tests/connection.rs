@@ -297,7 +297,7 @@ proptest! {
             world.apply(event);
         }
         world.calm_down();
-        // What nobody has confirmed, or sends by, goes after a while.
+        // Connections that are unconfirmed, or that no end sends by, end after a while.
         for _ in 0..70 {
             world.tick(10_000);
             world.calm_down();
