@@ -93,6 +93,10 @@ pub struct Cq {
     quiet: Arc<Quiet>,
     claimed: Atomic<bool>,
     next: Atomic<u32>,
+    /// The tag of the next send ring.
+    tags: Atomic<u32>,
+    /// Completions that no queue pair has reserved room for.
+    room: Atomic<u32>,
     dev: Device,
     waiter: Option<Arc<dyn Told>>,
 }
@@ -165,9 +169,12 @@ impl Cq {
             quiet,
             claimed: Atomic::new(false),
             next: Atomic::new(0),
+            tags: Atomic::new(0),
+            room: Atomic::new(0),
             dev: dev.clone(),
             waiter: Some(waiter),
         };
+        cq.room.store(cq.entries(), Relaxed);
         Ok(Arc::new(cq, GFP_KERNEL)?)
     }
 
@@ -185,6 +192,33 @@ impl Cq {
     pub fn entries(&self) -> u32 {
         // SAFETY: Owned by the type invariant; we never resize it.
         unsafe { (*self.as_raw()).cqe }.max(0) as u32
+    }
+
+    /// A tag for the requests of a send ring, in the upper half of their identifiers, which no other ring of this queue has.
+    /// So a late completion of an earlier ring's, or of a queue pair that was destroyed, is nobody's.
+    pub(crate) fn next_tag(&self) -> u64 {
+        u64::from(self.tags.fetch_add(1, Relaxed)) << 32
+    }
+
+    /// Reserves room for so many completions at a time, for one of several queue pairs.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`.
+    pub(crate) fn reserve(self: &Arc<Self>, count: u32) -> Result<Room> {
+        let mut room = self.room.load(Relaxed);
+        loop {
+            let rest = room.checked_sub(count).ok_or(ENOSPC)?;
+            match self.room.cmpxchg(room, rest, Relaxed) {
+                Ok(_) => break,
+                Err(other) => room = other,
+            }
+        }
+        // INVARIANT: As was just done.
+        Ok(Room {
+            cq: self.clone(),
+            count,
+        })
     }
 
     /// Claims it for the caller, the only ring that polls it.
@@ -305,6 +339,22 @@ fn missed(ret: c_int) -> Result<bool, NoEvent> {
         Ok(true)
     } else {
         Err(NoEvent)
+    }
+}
+
+/// Room for completions on a queue that several queue pairs share.
+///
+/// # Invariants
+///
+/// `cq.room` is less by `count` on behalf of this value.
+pub(crate) struct Room {
+    pub(crate) cq: Arc<Cq>,
+    count: u32,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.cq.room.fetch_add(self.count, Relaxed);
     }
 }
 

@@ -364,6 +364,11 @@ impl Device {
         attrs.max_qp_wr.min(attrs.max_cqe)
     }
 
+    /// The most completions that a completion queue holds.
+    pub fn max_cqe(&self) -> u32 {
+        self.attrs().max_cqe
+    }
+
     /// The most elements that a send may gather from.
     pub fn max_sge(&self) -> u32 {
         self.attrs().max_send_sge

@@ -272,22 +272,6 @@ impl Intake {
         Ok(())
     }
 
-    /// Ensures that no ring posts to it, now or later.
-    ///
-    /// # Errors
-    ///
-    /// `EBUSY` if there is one.
-    ///
-    /// # Context
-    ///
-    /// Process context; may sleep.
-    pub(crate) fn close(&self) -> Result {
-        self.claim().or_else(|error| {
-            let had_ring = self.body.memory.lock().is_some();
-            had_ring.then_some(()).ok_or(error)
-        })
-    }
-
     /// Notes that a queue pair was not destroyed: the device may receive forever.
     pub(crate) fn give_up(&self) {
         self.body.stuck.store(true, Release);

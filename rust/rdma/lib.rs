@@ -5,7 +5,7 @@
 //! A driver follows devices as they come and go ([`client`], [`event`]), reads their ports and GIDs
 //! ([`port`], [`gid`]), asks the subnet administrator of InfiniBand ([`sa`]), makes resources ([`pd`], [`cq`], [`qp`], [`ah`], [`mcast`]), and sends and receives
 //! through a ring in each direction ([`send`], [`recv`]). Connections have queue pairs of another type
-//! ([`rc`]) with rings that they share ([`rc_send`], [`intake`]); two hosts agree on one by the connection
+//! ([`rc`]), each with a send ring ([`rc_send`]), and buffers that they share ([`intake`]); two hosts agree on one by the connection
 //! manager ([`cm`]). Resources that are dropped in softirq are destroyed later ([`deferred`]).
 //!
 //! Resources hold what they are made of: a queue pair holds its completion queues and its protection domain,
@@ -81,7 +81,7 @@ pub use pd::Pd;
 pub use port::PortAttr;
 pub use qp::{random_psn, QpCaps, QpState, UdInit, UdOffloads, UdQp};
 pub use rc::{QpKey, RcInit, RcQp};
-pub use rc_send::{rc_ring, Lane, RcCompletions, RcReaped, RcSender};
+pub use rc_send::{rc_sends, Lane, RcCompletions, RcReaped, RcSender};
 pub use recv::{Completion, NetworkHeader, Receive, ReceiveReport, Received, RecvRing};
 pub use sa::{
     GroupRecord, Join, JoinRequest, JoinState, Notify, PathQuery, PathRecord, PathRequest, SaClient,

@@ -9,13 +9,14 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::{Arc, Mutex};
 
-use crate::cq::Cq;
+use crate::cq::{Cq, Room};
 use crate::deferred::{DeferDrop, Deferred, Reserved};
 use crate::device::Device;
 use crate::intake::{Intake, Reports};
-use crate::left::Told;
+use crate::left::{Left, Told};
 use crate::pd::Pd;
 use crate::qp::{self, query_state, OwnedQp, QpCaps, QpState};
+use crate::send::ring::SendQp;
 
 /// The queue pair of a completion, by its address, which is never dereferenced.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -30,14 +31,30 @@ impl QpKey {
 }
 
 /// The end of a queue pair, as far as it has come.
+#[pin_data]
 pub(crate) struct Fate {
     /// The device has said that it takes no more receives from the shared receive queue.
     last_receive: Atomic<bool>,
     destroyed: Atomic<bool>,
     reports: Arc<Reports>,
+    /// Memory of its send ring that the device may access. It does not hold the queue pair.
+    #[pin]
+    left: Mutex<Option<KBox<dyn Left>>>,
 }
 
 impl Fate {
+    fn new(intake: &Intake) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                last_receive: Atomic::new(false),
+                destroyed: Atomic::new(false),
+                reports: intake.reports().clone(),
+                left <- new_mutex!(None),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
     /// Returns true if it is destroyed, so that the device has none of what was posted to it.
     pub(crate) fn is_destroyed(&self) -> bool {
         self.destroyed.load(Acquire)
@@ -57,8 +74,8 @@ impl Told for Fate {
 ///
 /// # Invariants
 ///
-/// * The state of the queue pair is only changed, and it is destroyed early, with `life` locked. That is an
-///   error once it was reset, or destroyed, or could not be reset.
+/// * The state of the queue pair is only changed with `life` locked. That is an error once it was reset, or could not be
+///   reset.
 /// * Once `is_reset` is true, it is in the state Reset, for good.
 /// * `qpn` is its number.
 #[pin_data]
@@ -69,6 +86,7 @@ pub struct RcQp {
     /// True if it may have taken receives.
     receives: Atomic<bool>,
     is_reset: Atomic<bool>,
+    has_ring: Atomic<bool>,
     #[pin]
     life: Mutex<Result>,
     body: Deferred<Body>,
@@ -78,12 +96,12 @@ pub struct RcQp {
 ///
 /// # Invariants
 ///
-/// `qp` is an RC queue pair of `pd`, `send_cq`, `recv_cq` and `intake`, which are all of one device. The
+/// `qp` is an RC queue pair of `pd`, the queue of `sends`, `recv_cq` and `intake`, which are all of one device. The
 /// context of its events is `fate`'s value. It is destroyed before all else is dropped.
 struct Body {
     qp: OwnedQp,
     fate: Arc<Fate>,
-    send_cq: Arc<Cq>,
+    sends: Room,
     recv_cq: Arc<Cq>,
     intake: Arc<Intake>,
     pd: Arc<Pd>,
@@ -94,9 +112,16 @@ impl DeferDrop for Body {}
 impl Drop for Body {
     fn drop(&mut self) {
         // SAFETY: Nobody has a reference to it any more; what uses it holds an `Arc`.
-        match unsafe { self.qp.destroy() } {
+        let end = unsafe { self.qp.destroy() };
+        let left = self.fate.left.lock().take();
+        match end {
             Ok(()) => self.fate.destroyed.store(true, Release),
-            Err(_) => self.intake.give_up(),
+            Err(_) => {
+                self.intake.give_up();
+                if let Some(mut left) = left {
+                    left.abandon();
+                }
+            }
         }
     }
 }
@@ -120,8 +145,8 @@ impl RcQp {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for objects of different devices, or more than the device can; `ESHUTDOWN` after the
-    /// [`crate::Reaper`] was dropped; `ENOMEM`; whatever the device says.
+    /// `EINVAL` for objects of different devices, or more than the device can; `ENOSPC` if the completion queue has no room
+    /// for as many sends; `ESHUTDOWN` after the [`crate::Reaper`] was dropped; `ENOMEM`; whatever the device says.
     ///
     /// # Context
     ///
@@ -140,14 +165,8 @@ impl RcQp {
             (init.caps.recv_wr, init.caps.recv_sge) = (0, 0);
         }
         intake.bind(init.recv_cq)?;
-        let fate = Arc::new(
-            Fate {
-                last_receive: Atomic::new(false),
-                destroyed: Atomic::new(false),
-                reports: intake.reports().clone(),
-            },
-            GFP_KERNEL,
-        )?;
+        let sends = init.send_cq.reserve(init.caps.send_wr)?;
+        let fate = Fate::new(intake)?;
         let kind = bindings::ib_qp_type_IB_QPT_RC;
         let mut attr = bindings::ib_qp_init_attr {
             event_handler: Some(event),
@@ -165,7 +184,7 @@ impl RcQp {
         let body = reserved.fill(Body {
             qp,
             fate,
-            send_cq: init.send_cq.clone(),
+            sends,
             recv_cq: init.recv_cq.clone(),
             intake: intake.clone(),
             pd: init.pd.clone(),
@@ -178,6 +197,7 @@ impl RcQp {
                 inline: inline(init.pd.device(), &attr.cap),
                 receives: Atomic::new(false),
                 is_reset: Atomic::new(false),
+                has_ring: Atomic::new(false),
                 life <- new_mutex!(Ok(())),
                 body,
             }),
@@ -220,7 +240,7 @@ impl RcQp {
 
     /// The completion queue of its sends.
     pub fn send_cq(&self) -> &Arc<Cq> {
-        &self.body.send_cq
+        &self.body.sends.cq
     }
 
     /// The completion queue of its receives.
@@ -231,6 +251,16 @@ impl RcQp {
     /// The intake whose buffers it receives into.
     pub fn intake(&self) -> &Arc<Intake> {
         &self.body.intake
+    }
+
+    /// Claims it for the caller, the only ring that ever sends by it.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if there is one, or was.
+    pub(crate) fn claim(&self) -> Result {
+        let claimed = self.has_ring.cmpxchg(false, true, Relaxed);
+        claimed.map(drop).map_err(|_| EBUSY)
     }
 
     /// The fate of the queue pair, which outlives it.
@@ -336,35 +366,25 @@ impl RcQp {
     pub(crate) fn is_reset(&self) -> bool {
         self.is_reset.load(Acquire)
     }
+}
 
-    /// Returns true if it is in the state Reset for good, or destroyed, so that nothing may be posted to it.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.is_reset() || self.body.qp.is_gone()
+impl SendQp for RcQp {
+    type Kept = ();
+    type Held = ();
+
+    fn raw(&self) -> *mut bindings::ib_qp {
+        self.as_raw()
     }
 
-    /// Destroys it, as it could not be reset.
-    ///
-    /// # Errors
-    ///
-    /// `EBUSY` if it has a receive queue of its own, which the intake's ring may still post to; whatever the
-    /// device says. It may still reach what was posted.
-    ///
-    /// # Safety
-    ///
-    /// Nobody must post sends to it, now or later.
-    ///
-    /// # Context
-    ///
-    /// Process context; may sleep.
-    pub(crate) unsafe fn destroy(&self) -> Result {
-        if !self.body.intake.is_shared() {
-            self.body.intake.close()?;
-        }
-        let mut life = self.life.lock();
-        // INVARIANT: Its state is not changed any more.
-        *life = Err(ENODEV);
-        // SAFETY: With that, only posting to it would use it. `life` is locked.
-        unsafe { self.body.qp.destroy() }
+    fn forget_sends(&self) -> Result {
+        self.to_reset()
+    }
+
+    fn keep(&self, left: KBox<dyn Left>) {
+        let before = self.body.fate.left.lock().replace(left);
+        // A queue pair has one ring.
+        debug_assert!(before.is_none());
+        core::mem::forget(before);
     }
 }
 
@@ -397,7 +417,7 @@ mod tests {
     use crate::deferred::Reaper;
     use crate::fake::Fake;
     use crate::flush_time::FlushTime;
-    use crate::rc_send::rc_ring;
+    use crate::rc_send::{rc_sends, Lane};
 
     /// Sends of the ring, and receives of the queue pair.
     const SIZE: u32 = 4;
@@ -451,9 +471,9 @@ mod tests {
     #[test]
     fn a_reset_queue_pair_ends_for_good() -> Result {
         let bed = Bed::new()?;
-        assert!(!bed.qp.is_reset() && !bed.qp.has_ended());
+        assert!(!bed.qp.is_reset());
         assert_eq!(bed.qp.to_error(), Ok(()));
-        assert!(bed.qp.is_reset() && bed.qp.has_ended());
+        assert!(bed.qp.is_reset());
         assert_eq!(bed.connect(), Err(ENODEV));
         assert_eq!(bed.qp.to_error(), Err(ENODEV));
         assert_eq!(bed.qp.to_reset(), Ok(()));
@@ -467,11 +487,11 @@ mod tests {
         let bed = Bed::new()?;
         bed.connect()?;
         assert_eq!(bed.qp.to_error(), Ok(()));
-        assert!(!bed.qp.has_ended());
+        assert!(!bed.qp.is_reset());
         // SAFETY: It is there.
         assert!(unsafe { query_state(bed.qp.as_raw()) } == Ok(QpState::Error));
         assert_eq!((bed.qp.to_reset(), bed.fake.changes()), (Ok(()), 3));
-        assert!(bed.qp.has_ended());
+        assert!(bed.qp.is_reset());
         assert_eq!((bed.qp.to_reset(), bed.fake.changes()), (Ok(()), 3));
         assert_eq!(bed.connect(), Err(ENODEV));
         Ok(())
@@ -489,7 +509,8 @@ mod tests {
     fn a_full_queue_keeps_no_ring_from_its_end() -> Result {
         const POLLS: u32 = 100_000;
         let bed = Bed::new()?;
-        let (sender, mut completions) = rc_ring(bed.qp.pd(), bed.qp.send_cq(), SIZE, 1)?;
+        let (sender, mut completions) = rc_sends::<()>(bed.qp.pd(), bed.qp.send_cq(), 1, 1)?;
+        completions.begin(Lane::new(&bed.qp, true)?, ())?;
         drop(sender);
         bed.fake.flood(POLLS);
         let reaped = completions.drain(&mut FlushTime::of(20));

@@ -1,105 +1,99 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The send ring that reliable connections share.
+//! Sending by reliable connections.
 //!
-//! As in [`crate::send`], the [`RcSender`] fills slots and posts them, under the transmit lock, and
-//! [`RcCompletions`] empties them as the device completes them, in NAPI. They run concurrently, without a
-//! lock ([`ipoib_rings::slots`]).
+//! Each connection's queue pair has a [send ring](crate::send::ring) of its own, its [`Lane`]. As in [`crate::send`], the
+//! [`RcSender`] fills slots and posts them, under the transmit lock, and [`RcCompletions`] empties them as the device
+//! completes them, in NAPI. There is one of each for all lanes of a completion queue.
 //!
-//! Consecutive requests for one queue pair are built in a chain that is posted with one call. Only the last
-//! one is signalled.
+//! Consecutive requests for one lane are built in a chain that is posted with one call. Only the last one is signalled.
 
-use core::ptr::{self, NonNull};
+use core::ptr;
 
-use ipoib_netdev::skb::{DropReason, TxSkb};
-use ipoib_rings::slots::id;
+use ipoib_netdev::skb::TxSkb;
 use ipoib_sys::bindings;
 use kernel::ffi::c_int;
 use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, Atomic, Release};
 use kernel::sync::Arc;
 
-use crate::cq::Cq;
+use crate::cq::{Claim, Cq};
 use crate::pd::Pd;
-use crate::send::PostFn;
+use crate::send::ring::PostFn;
 use crate::send_chain::SendChain;
 
 mod completions;
-mod slots;
+mod lane;
 #[cfg(CONFIG_KUNIT = "y")]
 mod tests;
 
 pub use completions::{RcCompletions, RcReaped};
-pub use slots::Lane;
-use slots::{Frame, Kind, Slots};
+pub use lane::Lane;
 
-/// The half of a shared send ring that posts.
+/// State of both halves.
+struct Shared {
+    cq: Arc<Cq>,
+    /// The sender is gone.
+    is_closed: Atomic<bool>,
+    _claim: Claim,
+}
+
+/// The half that posts.
 ///
 /// # Invariants
 ///
-/// * This is the one sender of `slots`.
-/// * The requests pending in `chain` are for the last slots that were filled, in order, all of `lane`, which
-///   `slots` hold, the last with the identifier `last`.
+/// * This is the one sender of `shared.cq`, on which `lane` completes.
+/// * The requests pending in `chain` are complete, and those of the last slots that were filled in `lane`'s ring, whose
+///   requests have no more elements than those of the chain, `max_sge`.
 /// * `post_send` is the operation of the queue pairs' device.
-/// * `generation` is odd, and so not 0.
 pub struct RcSender {
-    slots: Arc<Slots>,
+    shared: Arc<Shared>,
     pd: Arc<Pd>,
     post_send: PostFn,
     chain: SendChain<bindings::ib_send_wr>,
     max_sge: u32,
-    /// Slots for the first frame of each lane.
-    reserve: u32,
-    generation: u32,
-    last: u64,
     lane: Option<Arc<Lane>>,
     /// Messages of so many bytes are taken by the device as they are posted, if they are `lane`'s.
     inline: usize,
     refused: Option<u32>,
 }
 
-/// Makes a send ring on `send_cq` with room for `size` frames (a power of two) of up to `max_sge` parts
-/// each, for the queue pairs of `pd` that complete there.
+/// Makes both halves for the queue pairs of `pd` that complete on `send_cq` and gather from up to `max_sge` elements, of
+/// which there are up to `most` at a time.
 ///
 /// # Errors
 ///
-/// `EINVAL` if `size` is no power of two, or more than the completion queue takes, or `max_sge` is 0;
-/// `EBUSY` if the completion queue has a ring; `ENOMEM`.
+/// `EINVAL` if `max_sge` is 0, or for objects of different devices; `EBUSY` if the completion queue has a ring; `ENOMEM`.
 ///
 /// # Context
 ///
 /// Process context; may sleep. So must be dropping the half that is dropped last.
-pub fn rc_ring(
+pub fn rc_sends<T>(
     pd: &Arc<Pd>,
     send_cq: &Arc<Cq>,
-    size: u32,
     max_sge: u32,
-) -> Result<(RcSender, RcCompletions)> {
-    if !size.is_power_of_two()
-        || size > send_cq.entries()
-        || max_sge == 0
-        || !pd.device().same(send_cq.device())
-    {
+    most: usize,
+) -> Result<(RcSender, RcCompletions<T>)> {
+    if max_sge == 0 || !pd.device().same(send_cq.device()) {
         return Err(EINVAL);
     }
     let post_send = pd.device().ops().post_send.ok_or(EOPNOTSUPP)?;
-    let chain = SendChain::new(
-        pd.local_dma_lkey(),
-        max_sge,
-        bindings::ib_send_wr::default(),
-    )?;
-    let slots = Arc::new(Slots::new(send_cq, size, max_sge)?, GFP_KERNEL)?;
-    let completions = RcCompletions::new(&slots)?;
-    let generation = slots.first_generation() | 1;
-    // INVARIANT: Nothing is pending.
+    let wr = bindings::ib_send_wr::default();
+    let chain = SendChain::new(pd.local_dma_lkey(), max_sge, wr)?;
+    let shared = Shared {
+        cq: send_cq.clone(),
+        is_closed: Atomic::new(false),
+        _claim: send_cq.claim()?,
+    };
+    let shared = Arc::new(shared, GFP_KERNEL)?;
+    let completions = RcCompletions::new(&shared, most)?;
+    // INVARIANT: The claim is for this one; nothing is pending.
     let sender = RcSender {
-        slots,
+        shared,
         pd: pd.clone(),
         post_send,
         chain,
         max_sge,
-        reserve: size / 8,
-        generation,
-        last: 0,
         lane: None,
         inline: 0,
         refused: None,
@@ -118,12 +112,6 @@ fn flags(len: usize, inline: usize) -> c_int {
 }
 
 impl RcSender {
-    /// The number of frames that it takes now.
-    #[inline]
-    pub fn free(&self) -> u32 {
-        self.slots.ring.free()
-    }
-
     /// Returns true if the chain is full, so that the next [`Self::post`] would post it first. The caller flushes a
     /// full chain itself, after it has accounted the last frame.
     #[inline]
@@ -131,29 +119,44 @@ impl RcSender {
         self.chain.is_full()
     }
 
-    /// Returns true if the ring and `lane`'s queue pair take another frame now, and the lane has no more of the ring than
-    /// is left, so that a slow lane leaves room for others. An eighth of the ring is for the first frame of each lane.
+    /// Returns true if a lane's ring takes another request now.
     #[inline(always)]
-    pub fn has_share(&self, lane: &Lane) -> bool {
-        lane.counts()
-            .has_share(lane.qp().caps().send_wr, self.free(), self.reserve)
+    pub fn has_room(&mut self, lane: &Lane) -> bool {
+        if !self.is_ours(lane) {
+            return false;
+        }
+        // SAFETY: This is the sender.
+        let at = unsafe { lane.at() };
+        if at.free() == 0 {
+            at.look(&lane.ring.shared);
+        }
+        at.free() > 0
     }
 
-    /// The number of frames that it has now, without messages of the driver's own.
-    pub fn in_flight(&self) -> u32 {
-        self.slots.in_flight()
+    /// The number of a lane's frames that were posted or are in the chain, and are not done.
+    pub fn in_flight(&mut self, lane: &Lane) -> u32 {
+        if !self.is_ours(lane) || !lane.carries_frames() {
+            return 0;
+        }
+        // SAFETY: This is the sender.
+        let at = unsafe { lane.at() };
+        at.look(&lane.ring.shared);
+        at.in_flight(&lane.ring.shared)
     }
 
-    /// Adds a frame of a lane, which should [have room](Self::has_share), to the chain; [`Self::flush`] posts
-    /// it. With `own`, it is a message of the driver's own, which no count of frames includes. The device refuses frames
-    /// that the queue pair has no room for. Returns whether to charge the frame to BQL, which is to be told when it is
-    /// [released](RcCompletions::reap). A message of the driver's own is never charged.
+    /// Returns true if this is the sender for a lane.
+    #[inline(always)]
+    fn is_ours(&self, lane: &Lane) -> bool {
+        Arc::ptr_eq(lane.qp().send_cq(), &self.shared.cq)
+    }
+
+    /// Adds a frame, or a message of the driver's own, to the chain of a lane; [`Self::flush`] posts it.
     ///
     /// # Errors
     ///
-    /// With the frame: `EBUSY` if the ring is full; `EINVAL` if the lane's queue pair has ended, completes
-    /// elsewhere or gathers from fewer elements than the ring's frames have; `ENOMEM` if there is none for
-    /// another lane, or to join the parts of a frame that has too many; `EIO` if it cannot be mapped for DMA.
+    /// With the frame: `EBUSY` if the ring is full; `EINVAL` if the lane's queue pair has ended, completes elsewhere or
+    /// gathers from more elements than requests have here; `ENOMEM` if there is no memory to join the parts of a frame that
+    /// has too many; `EIO` if it cannot be mapped for DMA.
     ///
     /// # Context
     ///
@@ -162,10 +165,9 @@ impl RcSender {
     #[inline(always)]
     pub fn post(
         &mut self,
-        mut skb: TxSkb,
+        skb: TxSkb,
         lane: &Arc<Lane>,
-        own: bool,
-    ) -> core::result::Result<bool, (TxSkb, Error)> {
+    ) -> core::result::Result<(), (TxSkb, Error)> {
         // Null equals no lane's pointer, so one comparison covers `None`, too.
         if self.lane.as_ref().map_or(ptr::null(), Arc::as_ptr) != Arc::as_ptr(lane) {
             if let Err(error) = self.change_lane(lane) {
@@ -175,68 +177,40 @@ impl RcSender {
         if self.chain.is_full() {
             self.make_room();
         }
-        let slots: &Slots = &self.slots;
-        let Some(index) = slots.ring.peek() else {
-            return Err((skb, EBUSY));
-        };
-        // SAFETY: A full chain was just posted.
-        let sges = unsafe { self.chain.elements() };
-        // SAFETY: A request has `max_sge` elements, and nobody else has a reference to them. The slot
-        // is free, and so the sender's.
-        let num_sge = match unsafe { slots.mapping.map(&mut skb, sges, || index as usize) } {
-            Ok(num_sge) => num_sge,
-            Err(error) => return Err((skb, error)),
-        };
-        let id = id(index, self.generation);
-        let len = skb.len();
-        skb.timestamp();
-        let kind = match (own, lane.is_slow()) {
-            (true, _) => Kind::Own,
-            (false, true) => Kind::Uncharged,
-            (false, false) => Kind::Charged,
-        };
-        let frame = Frame {
-            skb,
-            lane: NonNull::from(&**lane),
-            before: if self.chain.pending() > 0 {
-                self.last
-            } else {
-                0
-            },
-            kind,
-        };
-        if own {
-            slots.own.add_posted();
+        let ring = &lane.ring;
+        // SAFETY: This is the lane's sender by the type invariant.
+        let at = unsafe { lane.at() };
+        if at.free() == 0 {
+            at.look(&ring.shared);
+            if at.free() == 0 {
+                return Err((skb, EBUSY));
+            }
         }
-        // INVARIANT: The lane is held since it is the one that frames are posted to.
-        lane.counts().add_posted();
-        // SAFETY: This is the sender, which peeked; the generation is not 0 by the type invariant.
-        unsafe { slots.ring.fill(index, self.generation, frame) };
-        // SAFETY: As above; that many elements were filled. INVARIANT: The slot is filled, and the lane held.
-        unsafe { self.chain.push(id, num_sge) }.send_flags = flags(len, self.inline);
-        self.last = id;
-        // INVARIANT: It stays odd.
-        self.generation = self.generation.wrapping_add(2);
-        Ok(kind == Kind::Charged)
+        let inline = self.inline;
+        let fill = |wr: &mut bindings::ib_send_wr, skb: &TxSkb| {
+            wr.send_flags = flags(skb.len(), inline);
+        };
+        // SAFETY: This is the half that posts; the chain has requests of this lane only, and enough elements by the type
+        // invariant. Neither is full. INVARIANT: The request is complete.
+        unsafe { ring.append(at, &mut self.chain, skb, fill) }
     }
 
     /// Makes `lane` the one that frames are posted to, and posts what is pending for the last one.
     #[cold]
     fn change_lane(&mut self, lane: &Arc<Lane>) -> Result {
         let qp = lane.qp();
-        if !Arc::ptr_eq(qp.send_cq(), self.slots.cq())
+        if !self.is_ours(lane)
             || !Arc::ptr_eq(qp.pd(), &self.pd)
-            || qp.caps().send_sge < self.max_sge
+            || qp.caps().send_sge > self.max_sge
             // Frames posted to it would never complete.
-            || qp.has_ended()
+            || lane.is_closed()
+            || qp.is_reset()
         {
             return Err(EINVAL);
         }
         self.flush();
-        // SAFETY: This is the sender; it was just checked where the queue pair completes.
-        unsafe { self.slots.hold(lane) }?;
         self.inline = qp.inline() as usize;
-        // INVARIANT: Nothing of another lane is pending, and this one is held.
+        // INVARIANT: Nothing of another lane is pending; as was just checked.
         self.lane = Some(lane.clone());
         Ok(())
     }
@@ -256,31 +230,23 @@ impl RcSender {
     }
 
     /// The number of frames that the device has refused since the last call, which were dropped; Some(0) if it has refused
-    /// messages of the driver's own only.
+    /// messages of the driver's own only. [`Lane::has_refused`] says which lanes have.
     #[inline]
     pub fn take_refused(&mut self) -> Option<u32> {
         self.refused.take()
     }
 
-    /// A lane whose queue pair has refused frames since it was found here last. The caller puts the queue
-    /// pair in error, and resets it if its frames do not complete: some in front of the refused one may be
-    /// unsignalled.
-    pub fn take_refusing(&mut self) -> Option<Arc<Lane>> {
-        // SAFETY: This is the sender.
-        unsafe { self.slots.take_refusing() }
-    }
-
-    /// Drops a lane that is not used any more, once none of its frames is in flight: now, or when another
-    /// lane comes or goes.
-    pub fn forget(&mut self, lane: &Arc<Lane>) {
+    /// Posts nothing more to a lane.
+    pub fn close(&mut self, lane: &Arc<Lane>) {
+        if !self.is_ours(lane) {
+            return;
+        }
         if matches!(&self.lane, Some(last) if Arc::ptr_eq(last, lane)) {
             self.flush();
             self.lane = None;
         }
-        if Arc::ptr_eq(lane.qp().send_cq(), self.slots.cq()) {
-            // SAFETY: This is the sender; as was just checked.
-            unsafe { self.slots.leave(lane) };
-        }
+        // INVARIANT: `change_lane` takes none that is closed.
+        lane.close();
     }
 
     /// Posts the chain, which is full.
@@ -295,41 +261,33 @@ impl RcSender {
         let Some(lane) = &self.lane else {
             return;
         };
-        let (post_send, qp) = (self.post_send, lane.qp().as_raw());
-        // SAFETY: The queue pair is valid. The chain is complete by the type invariant; the memory
-        // that it refers to, and the queue pair, are owned by the slots until the completions half
-        // learns that the device is done or the queue pair is reset.
-        let post = |first, bad| unsafe { post_send(qp, first, bad) };
-        // SAFETY: The chain is not empty.
-        let posted = unsafe { self.chain.post(post) };
+        // SAFETY: This is the lane's sender. The chain is not empty, and complete by the type invariant.
+        let posted = unsafe {
+            lane.ring
+                .ring_doorbell(lane.at(), &mut self.chain, self.post_send)
+        };
         if posted.result.is_err() {
             lane.refuses();
             self.unwind(posted.refused);
         }
     }
 
-    /// Takes back the last `count` frames, which the device does not have, and drops them.
+    /// Takes back the last `count` requests, which the device does not have, and drops their frames.
     #[cold]
     fn unwind(&mut self, count: usize) {
+        let Some(lane) = &self.lane else {
+            return;
+        };
+        // SAFETY: This is the lane's sender.
+        let at = unsafe { lane.at() };
         for _ in 0..count {
-            // SAFETY: This is the sender; the device does not have the last slot's request, nor had
-            // it those that were taken back before.
-            let Some((index, frame)) = (unsafe { self.slots.ring.take_back() }) else {
-                break;
-            };
-            frame.lane().counts().take_back();
-            let own = frame.kind == Kind::Own;
-            if own {
-                self.slots.own.take_back();
-            }
-            let refused = self.refused.get_or_insert(0);
-            *refused = refused.wrapping_add(u32::from(!own));
-            let (bytes, skb) = (frame.kind.charge(frame.skb.len()), frame.skb);
-            // SAFETY: Mapped by `post` for this slot, which is the sender's again.
-            unsafe { self.slots.mapping.unmap(index as usize, &skb) };
-            self.slots.ring.unsent().add(bytes);
-            skb.drop_reason(DropReason::DevReady);
+            // SAFETY: As above; the device does not have the last slot's request.
+            unsafe { lane.ring.take_back(at, |_, ()| ()) };
         }
+        at.publish(&lane.ring.shared);
+        let frames = if lane.carries_frames() { count } else { 0 };
+        let refused = self.refused.get_or_insert(0);
+        *refused = refused.wrapping_add(frames as u32);
     }
 
     /// Drops what was not posted yet. Returns as [`Self::take_refused`] what was dropped.
@@ -343,6 +301,13 @@ impl RcSender {
 impl Drop for RcSender {
     fn drop(&mut self) {
         self.clear();
-        self.slots.set_next_generation(self.generation);
+        self.shared.is_closed.store(true, Release);
+    }
+}
+
+impl Shared {
+    /// Returns true if the sender is gone.
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Acquire)
     }
 }

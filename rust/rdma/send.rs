@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The send ring of a UD queue pair, in two halves.
+//! The send ring of a datagram queue pair, in two halves.
 //!
 //! The [`Sender`] fills slots and posts them, under the transmit lock; [`SendCompletions`] empties them as
 //! the device completes them, in NAPI. The two run concurrently, without a lock: a [ring] with one producer
@@ -18,7 +18,7 @@
 
 use core::ptr;
 
-use ipoib_netdev::skb::{DropReason, TxSkb};
+use ipoib_netdev::skb::TxSkb;
 use ipoib_rings::ring::Producer;
 use ipoib_sys::bindings;
 use kernel::ffi::c_int;
@@ -26,23 +26,39 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::ah::Ah;
+use crate::cq::Claim;
+use crate::left::Left;
 use crate::qp::{UdOffloads, UdQp};
 use crate::send_chain::SendChain;
 
 mod completions;
-pub(crate) mod mapping;
-mod ring;
+mod mapping;
+pub(crate) mod ring;
 #[cfg(CONFIG_KUNIT = "y")]
 mod tests;
 
 pub use completions::{Drained, Reaped, SendCompletions, SendReport};
-use ring::Ring;
+use ring::{PostFn, Ring, SendQp};
 
-pub(crate) type PostFn = unsafe extern "C" fn(
-    *mut bindings::ib_qp,
-    *const bindings::ib_send_wr,
-    *mut *const bindings::ib_send_wr,
-) -> c_int;
+/// The address handle of a request, and the claim on the completion queue, which no other ring has before the queue pair
+/// is destroyed if that cannot be reset.
+impl SendQp for UdQp {
+    type Kept = Option<Arc<Ah>>;
+    type Held = Claim;
+
+    fn raw(&self) -> *mut bindings::ib_qp {
+        self.as_raw()
+    }
+
+    fn forget_sends(&self) -> Result {
+        // The epoch of the last post is not known; the one now is the worst.
+        self.to_reset(Some(self.epoch()))
+    }
+
+    fn keep(&self, left: KBox<dyn Left>) {
+        UdQp::keep(self, left);
+    }
+}
 
 /// Frames that the device has refused.
 #[derive(Clone, Copy, Default, Debug)]
@@ -78,7 +94,7 @@ pub struct Lso {
     pub size: u32,
 }
 
-/// The half of a send ring that posts.
+/// The half of a datagram queue pair's send ring that posts.
 ///
 /// # Invariants
 ///
@@ -87,7 +103,7 @@ pub struct Lso {
 /// * `ah` is the address handle of the last frame in the ring, if there is one.
 /// * `post_send` is the operation of the queue pair's device.
 pub struct Sender {
-    ring: Arc<Ring>,
+    ring: Arc<Ring<UdQp>>,
     post_send: PostFn,
     chain: SendChain<bindings::ib_ud_wr>,
     at: Producer,
@@ -135,7 +151,10 @@ pub fn send_ring(
         ..Default::default()
     };
     let chain = SendChain::new(qp.pd().local_dma_lkey(), max_sge, wr)?;
-    let ring = Arc::new(Ring::new(qp, size, max_sge)?, GFP_KERNEL)?;
+    let claim = qp.send_cq().claim()?;
+    let device = qp.pd().device();
+    let ring = Ring::new(qp, device, qp.send_cq(), claim, (size, max_sge))?;
+    let ring = Arc::new(ring, GFP_KERNEL)?;
     let at = Producer::new(&ring.shared);
     let completions = SendCompletions::new(&ring)?;
     // INVARIANT: The ring is empty, and so is the chain.
@@ -347,42 +366,28 @@ impl Sender {
     #[inline(always)]
     unsafe fn append(
         &mut self,
-        mut skb: TxSkb,
+        skb: TxSkb,
         work: Work,
         ah: &Arc<Ah>,
         qpn: u32,
     ) -> core::result::Result<(), (TxSkb, Error)> {
-        let (ring, head) = (&*self.ring, self.at.head());
-        // SAFETY: The chain is not full by this function's requirements.
-        let sges = unsafe { self.chain.elements() };
-        // SAFETY: A request has `max_sge` elements, and nobody else has a reference to them. Slot
-        // `head` is ours, since the ring is not full by this function's requirements.
-        let num_sge = match unsafe { ring.map(&mut skb, sges, head) } {
-            Ok(num_sge) => num_sge,
-            Err(error) => return Err((skb, error)),
+        let fill = |wr: &mut bindings::ib_ud_wr, skb: &TxSkb| {
+            wr.ah = ah.as_raw();
+            wr.remote_qpn = qpn;
+            if work.checksum {
+                wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_IP_CSUM as c_int;
+            }
+            if let Some(Lso { headers, size }) = work.segments {
+                wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_LSO;
+                // They were taken off the front. The head may have moved since, and they with it.
+                wr.header = skb.front().wrapping_sub(headers as usize).cast_mut().cast();
+                wr.hlen = headers as c_int;
+                wr.mss = size as c_int;
+            }
         };
-        // SAFETY: As above; that many elements were filled.
-        let wr = unsafe { self.chain.push(u64::from(head), num_sge) };
-        wr.ah = ah.as_raw();
-        wr.remote_qpn = qpn;
-        if work.checksum {
-            wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_IP_CSUM as c_int;
-        }
-        if let Some(Lso { headers, size }) = work.segments {
-            wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_LSO;
-            // They were taken off the front. The head may have moved since, and they with it.
-            wr.header = skb.front().wrapping_sub(headers as usize).cast_mut().cast();
-            wr.hlen = headers as c_int;
-            wr.mss = size as c_int;
-        }
-        skb.timestamp();
-        let slot = ring.slot(head);
-        // SAFETY: Slot `head` is empty and ours by the type invariant, since the ring is not full.
-        // So there is nothing in it to be dropped.
-        unsafe { ptr::write(&raw mut (*slot).skb, Some(skb)) };
-        // INVARIANT: The slot is filled and its request is complete.
-        self.at.filled();
-        Ok(())
+        // SAFETY: This is the half that posts, with its chain, whose requests have `max_sge` elements, as the ring's.
+        // Neither is full by this function's requirements. INVARIANT: The request is complete.
+        unsafe { self.ring.append(&mut self.at, &mut self.chain, skb, fill) }
     }
 
     /// Has frames sent with another Q_Key, also those that are in the chain.
@@ -426,15 +431,12 @@ impl Sender {
     /// Posts the chain, which is not empty. Returns true if the device has taken frames.
     #[inline(always)]
     fn ring_doorbell(&mut self) -> bool {
-        // A completion may come before the call returns, and must find the slots.
-        self.at.publish(&self.ring.shared);
-        let (post_send, qp) = (self.post_send, self.ring.raw_qp());
-        // SAFETY: The queue pair is valid. The chain is complete by the type invariant; the memory
-        // that it refers to is owned by the slots, and the address handles by the slots and `ah`,
-        // until the completions half learns that the device is done or the queue pair is reset.
-        let post = |first, bad| unsafe { post_send(qp, first, bad) };
-        // SAFETY: The chain is not empty.
-        let result = unsafe { self.chain.post(post) };
+        // SAFETY: The chain is not empty, and complete by the type invariant. The address handles are the slots' and
+        // `ah`, until the completions half learns that the device is done or the queue pair is reset.
+        let result = unsafe {
+            self.ring
+                .ring_doorbell(&self.at, &mut self.chain, self.post_send)
+        };
         match result.result {
             Ok(()) => {
                 self.refusal.unsignalled = false;
@@ -466,23 +468,19 @@ impl Sender {
     /// them was to be segmented.
     #[cold]
     fn unwind(&mut self, count: usize) -> bool {
+        let (ring, last) = (&*self.ring, &mut self.ah);
         let mut large = false;
         for _ in 0..count {
-            // INVARIANT: The slot is emptied, below; its frame's address handle is the last one, the
-            // one before it is what the slot holds.
-            let n = self.at.take_back();
-            // SAFETY: The device does not have this slot's request, so that no completion
-            // names it or a later one, and the completions half does not touch it.
-            let slot = unsafe { &mut *self.ring.slot(n) };
-            if let Some(skb) = slot.skb.take() {
-                large = skb.is_gso();
-                self.ring.shared.unsent().add(skb.len());
-                // SAFETY: Mapped by `post`, and the device does not have it.
-                unsafe { self.ring.unmap(n, &skb) };
-                skb.drop_reason(DropReason::DevReady);
-            }
-            if let Some(ah) = slot.retired.take() {
-                self.ah = Some(ah);
+            // SAFETY: This is the half that posts, and the device does not have the last slot's request. INVARIANT: The
+            // slot's frame has the last address handle; the one before it is what the slot holds.
+            unsafe {
+                ring.take_back(&mut self.at, |skb, retired| {
+                    large = skb.is_gso();
+                    ring.shared.unsent().add(skb.len());
+                    if retired.is_some() {
+                        *last = retired;
+                    }
+                });
             }
         }
         self.at.publish(&self.ring.shared);

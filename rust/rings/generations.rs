@@ -6,6 +6,18 @@
 //! upper half of its identifier; the lower half is the slot's index. So an old completion is told from
 //! a new one, and what was posted from what only will be.
 
+/// The identifier of the work request of slot `index` with a generation.
+#[inline]
+const fn id(index: u32, generation: u32) -> u64 {
+    ((generation as u64) << 32) | index as u64
+}
+
+/// The slot's index in an identifier, and the generation.
+#[inline]
+pub const fn parts(id: u64) -> (u32, u32) {
+    (id as u32, (id >> 32) as u32)
+}
+
 /// The generation of the slot that is chained next, and the first one that was not posted.
 ///
 /// # Invariants
@@ -48,7 +60,7 @@ impl Generations {
     /// Chains slot `index`. Returns its identifier from now on.
     #[inline]
     pub fn next_id(&mut self, index: u32) -> u64 {
-        let id = crate::slots::id(index, self.next);
+        let id = id(index, self.next);
         self.next = self.next.wrapping_add(1);
         id
     }
@@ -61,13 +73,13 @@ impl Generations {
 
     /// The device has what was chained before the slot that has the identifier `id` now.
     pub fn posted_before(&mut self, id: u64) {
-        let (_, generation) = crate::slots::parts(id);
+        let (_, generation) = parts(id);
         self.first = generation;
     }
 
     /// The slot with an identifier, which is the first that is chained, is not posted but done with.
     pub fn posted_through(&mut self, id: u64) {
-        let (_, generation) = crate::slots::parts(id);
+        let (_, generation) = parts(id);
         self.first = generation.wrapping_add(1);
     }
 
@@ -76,14 +88,14 @@ impl Generations {
     /// Of a slot that was posted nearly 2^32 receives ago, it may say that it is not.
     #[inline]
     pub fn is_posted(&self, id: u64) -> bool {
-        let (_, generation) = crate::slots::parts(id);
+        let (_, generation) = parts(id);
         // Not compared with what is chained, but with the most that can be, which is no field to be read.
         generation.wrapping_sub(self.first) >= Self::MOST
     }
 
     /// How many receives were posted since that of the slot with an identifier.
     pub fn age(&self, id: u64) -> u32 {
-        let (_, generation) = crate::slots::parts(id);
+        let (_, generation) = parts(id);
         self.posted().wrapping_sub(generation)
     }
 }

@@ -2,10 +2,8 @@
 
 //! The lock-free parts of the RDMA layer, without any RDMA in them.
 //!
-//! Rings between one producer and one consumer, in order ([`ring`]) and in any order ([`slots`]);
-//! counts of frames in flight ([`counts`]); generations of receive buffers ([`generations`]), and who has which
-//! ([`shares`]);
-//! a completion queue that need not be polled ([`quiet`]); a list of values to be dropped, and
+//! A ring between one producer and one consumer ([`ring`]); generations of receive buffers ([`generations`]), and who
+//! has which ([`shares`]); a completion queue that need not be polled ([`quiet`]); a list of values to be dropped, and
 //! its users ([`deferred`]). Nothing here sleeps, allocates or calls out.
 //!
 //! One source is compiled three times, with three modules of atomics. Kbuild makes it a crate of
@@ -18,7 +16,6 @@
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 
 mod cell;
-pub mod counts;
 pub mod deferred;
 pub mod generations;
 pub mod line;
@@ -26,7 +23,6 @@ mod ops;
 pub mod quiet;
 pub mod ring;
 pub mod shares;
-pub mod slots;
 pub mod unsent;
 
 /// The atomics, and cells that two threads share.

@@ -207,14 +207,6 @@ impl Consumer {
     pub fn give_back(&self, ring: &Ring) {
         ring.tail.store_release(self.tail);
     }
-
-    /// Ends with an empty ring: all slots are the producer's.
-    ///
-    /// Nobody may produce, and all slots must be empty.
-    pub fn restart(&mut self, ring: &Ring) {
-        self.tail = ring.head();
-        self.give_back(ring);
-    }
 }
 
 #[cfg(test)]

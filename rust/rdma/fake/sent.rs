@@ -23,6 +23,11 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
+    /// A send with another identifier, which nobody has posted.
+    pub(crate) fn with_id(self, id: u64) -> Self {
+        Self { id, ..self }
+    }
+
     /// Copies a request.
     ///
     /// # Safety

@@ -16,9 +16,9 @@ use crate::intake::Intake;
 use crate::intake_ring::{IntakeRing, MessagePool};
 use crate::qp::QpCaps;
 use crate::rc::{QpKey, RcInit, RcQp};
-use crate::rc_send::{rc_ring, Lane, RcCompletions, RcSender};
+use crate::rc_send::{rc_sends, Lane, RcCompletions, RcSender};
 
-/// Frames that the send ring takes, and messages that the intake does.
+/// Frames that a send ring takes, and messages that the intake does.
 const SIZE: u32 = 64;
 /// The longest message.
 const LONGEST: usize = 65_536;
@@ -40,7 +40,7 @@ struct Base {
 struct Bed {
     ids: [CmId<Ears>; 2],
     sender: RcSender,
-    completions: RcCompletions,
+    completions: RcCompletions<()>,
     ring: IntakeRing,
     lanes: [Arc<Lane>; 2],
     ears: [Arc<Ears>; 2],
@@ -51,7 +51,7 @@ impl Base {
     fn new(live: &Live, shared: bool) -> Result<Self> {
         let dev = &live.device;
         Ok(Self {
-            send_cq: Cq::new(dev, SIZE, 0, (), ())?,
+            send_cq: Cq::new(dev, 2 * SIZE, 0, (), ())?,
             recv_cq: Cq::new(dev, SIZE, 0, (), ())?,
             intake: if shared {
                 Intake::shared(&live.pd, SIZE, BUFFER_PARTS, ())?
@@ -74,7 +74,7 @@ impl Base {
                 recv_sge: BUFFER_PARTS,
             },
         };
-        Lane::new(RcQp::new(init)?)
+        Lane::new(&RcQp::new(init)?, true)
     }
 }
 
@@ -82,7 +82,7 @@ impl Bed {
     /// With a shared receive queue, or with one for each.
     fn new(live: &Live, shared: bool) -> Result<Self> {
         let base = Base::new(live, shared)?;
-        let (sender, completions) = rc_ring(&live.pd, &base.send_cq, SIZE, PARTS)?;
+        let (sender, mut completions) = rc_sends(&live.pd, &base.send_cq, PARTS, 2)?;
         let parts = BUFFER_PARTS as usize;
         let pool = MessagePool::new(&live.device, LONGEST, parts, SIZE as usize)?;
         let mut ring = IntakeRing::new(&base.intake, &base.recv_cq, pool, SIZE)?;
@@ -92,6 +92,7 @@ impl Bed {
         let door = caller.answered(lanes[1].qp())?;
         for lane in &lanes {
             ring.begin(lane.qp())?;
+            completions.begin(lane.clone(), ())?;
         }
         let (ids, ears, listener) = caller.connected(lanes[0].qp(), door)?;
         Ok(Self {
@@ -109,8 +110,8 @@ impl Bed {
     fn send(&mut self, from: usize, len: usize) -> Result {
         let lane = self.lanes.get(from).ok_or(EINVAL)?;
         let skb = frame(len.min(HEAD), len.saturating_sub(HEAD))?;
-        let posted = self.sender.post(skb, lane, false);
-        same(posted.map_err(|(_, error)| error), Ok(true))?;
+        let posted = self.sender.post(skb, lane);
+        same(posted.map_err(|(_, error)| error), Ok(()))?;
         self.sender.flush();
         Ok(())
     }
@@ -139,10 +140,9 @@ impl Bed {
     fn left(&mut self, count: u32) -> Result<(u32, u32)> {
         let (mut sent, mut lost) = (0, 0);
         until(|| {
-            sent += self.completions.reap(None, |_| ()).0.frames;
-            let unusual = self.completions.take_unusual().unwrap_or_default();
-            sent += unusual.sent.frames;
-            lost += unusual.lost;
+            let reaped = self.completions.reap(None, |()| ());
+            sent += reaped.sent.frames;
+            lost += reaped.lost;
             sent + lost >= count
         })?;
         Ok((sent, lost))
@@ -196,7 +196,7 @@ mod cases {
                     })?;
                     same((in_order, bed.left(16)?), (true, (16, 0)))?;
                 }
-                same((bed.sender.free(), bed.sender.in_flight()), (SIZE, 0))?;
+                same(bed.lanes[0].in_flight() + bed.lanes[1].in_flight(), 0)?;
                 same(bed.ring.take_report().is_none(), true)?;
                 same(ends.count(), 8 + 128)?;
             }
@@ -241,7 +241,7 @@ mod cases {
                     bed.send(0, 3000)?;
                 }
                 same(bed.left(10)?, (0, 10))?;
-                same((ends.count(), bed.sender.free()), (10, SIZE))?;
+                same((ends.count(), bed.lanes[0].in_flight()), (10, 0))?;
                 bed.ring.end(key);
                 until(|| {
                     for i in 0..bed.ring.fetch(IntakeRing::BATCH) {
@@ -291,7 +291,7 @@ mod cases {
                 } = bed;
                 for lane in &lanes {
                     lane.qp().to_error()?;
-                    sender.forget(lane);
+                    sender.close(lane);
                 }
                 drop((ids, sender));
                 let all = completions.drain(&mut FlushTime::of(5000));

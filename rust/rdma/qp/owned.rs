@@ -61,11 +61,6 @@ impl OwnedQp {
         self.raw.as_ptr()
     }
 
-    /// Returns true if it is destroyed.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.end.copy() == Some(Ok(()))
-    }
-
     /// Destroys it before its owner is dropped. That is tried once.
     ///
     /// # Errors

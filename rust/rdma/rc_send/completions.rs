@@ -1,270 +1,292 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The half of a shared send ring that handles completions.
+//! The half that handles completions of what connections send.
 
 use ipoib_netdev::napi::{Context, MAX_BUDGET};
-use ipoib_netdev::skb::{DropReason, TxSkb};
+use ipoib_rings::ring::Consumer;
 use ipoib_rings::unsent::Tally;
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::slots::{Frame, Kind, Lane, Slots};
-use super::RcSender;
+use super::{Lane, Shared};
 use crate::cq::wr_id;
 use crate::flush_time::FlushTime;
 
 /// Completions that one call takes at most.
 const BATCH: usize = MAX_BUDGET as usize;
 
-/// Frames that left the ring, and stray completions.
+/// Frames that left the rings, and stray completions. Messages of the driver's own are not counted.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct RcReaped {
-    /// Frames that were sent, without messages of the driver's own.
+    /// Frames that were sent.
     pub sent: Tally,
-    /// Frames that were not sent, or whose sending failed, without messages of the driver's own.
+    /// Frames that were not sent, or whose sending failed.
     pub lost: u32,
-    /// Completions of requests that are not in the ring, which are ignored.
+    /// Completions of requests that are in no ring, which are ignored.
     pub unknown: u32,
-    /// Frames that left the ring, sent or not, and those that the device has refused: to be reported to BQL.
-    /// Bytes are counted as far as they were charged.
-    pub released: Tally,
+    /// True if there may be more completions.
+    pub more: bool,
 }
 
-impl RcReaped {
-    fn add(&mut self, other: Self) {
-        self.sent.merge(other.sent);
-        self.lost = self.lost.wrapping_add(other.lost);
-        self.unknown = self.unknown.wrapping_add(other.unknown);
-        self.released.merge(other.released);
-    }
-
-    /// Adds charged frames that were sent.
-    fn add_sent(&mut self, sent: Tally) {
-        self.sent.merge(sent);
-        self.released.merge(sent);
-    }
-
-    /// Adds a frame of `len` bytes that has left the ring. `sent` is false if sending it failed.
-    fn add_frame(&mut self, slots: &Slots, kind: Kind, len: usize, sent: bool) {
-        self.released.add(kind.charge(len));
-        if kind == Kind::Own {
-            slots.own.add_done();
-        } else if sent {
-            self.sent.add(len);
-        } else {
-            self.lost = self.lost.wrapping_add(1);
-        }
-    }
-}
-
-/// Counts of everything but charged frames that were sent.
-#[derive(Default)]
-struct Unusual {
-    counts: RcReaped,
-    /// True if a count is not 0.
-    some: bool,
-}
-
-impl Unusual {
-    #[cold]
-    fn add_frame(&mut self, slots: &Slots, kind: Kind, len: usize, sent: bool) {
-        self.some = true;
-        self.counts.add_frame(slots, kind, len, sent);
-    }
-
-    #[cold]
-    fn count_unknown(&mut self) {
-        self.some = true;
-        self.counts.unknown = self.counts.unknown.wrapping_add(1);
-    }
-
-    /// Takes the counts, and the frames that the device has refused.
-    #[cold]
-    fn take(&mut self, slots: &Slots) -> RcReaped {
-        let mut counts = core::mem::take(self).counts;
-        counts.released.merge(slots.ring.unsent().take());
-        counts
-    }
-}
-
-/// The half of a shared send ring that handles completions, and frees what was sent.
+/// A lane whose completions come here.
 ///
 /// # Invariants
 ///
-/// This is the one completions half of `slots`; `wcs` has [`BATCH`] elements.
-pub struct RcCompletions {
-    slots: Arc<Slots>,
-    wcs: KVec<bindings::ib_wc>,
-    unusual: Unusual,
+/// `at` is the one consumer's of the lane's ring.
+struct Entry<T> {
+    lane: Arc<Lane>,
+    at: Consumer,
+    owner: T,
 }
 
-// SAFETY: The pointers in the completions are not followed; all else is `Send`.
-unsafe impl Send for RcCompletions {}
+/// The half that handles completions, and frees what was sent. `T` is what each lane belongs to.
+///
+/// # Invariants
+///
+/// * This is the one consumer of the rings of lanes that complete on `shared.cq`.
+/// * `lanes` is in the order of the rings' tags; `wcs` has [`BATCH`] elements.
+pub struct RcCompletions<T> {
+    shared: Arc<Shared>,
+    wcs: KVec<bindings::ib_wc>,
+    lanes: KVec<Entry<T>>,
+    /// The place of the lane that had the last completion.
+    last: usize,
+}
 
-impl RcCompletions {
-    pub(super) fn new(slots: &Arc<Slots>) -> Result<Self> {
+// SAFETY: The pointers in the completions are not followed; all else is `Send` if `T` is.
+unsafe impl<T: Send> Send for RcCompletions<T> {}
+
+impl<T> RcCompletions<T> {
+    pub(super) fn new(shared: &Arc<Shared>, most: usize) -> Result<Self> {
         let wcs = KVec::from_elem(bindings::ib_wc::default(), BATCH, GFP_KERNEL)?;
-        // INVARIANT: Made once for each ring.
+        // INVARIANT: Made once for each claim of a completion queue.
         Ok(Self {
-            slots: slots.clone(),
+            shared: shared.clone(),
             wcs,
-            unusual: Unusual::default(),
+            lanes: KVec::with_capacity(most, GFP_KERNEL)?,
+            last: 0,
         })
     }
 
-    /// Returns true if there may be something to [reap](Self::reap), completions of which there was an event, or
-    /// [to take](Self::take_unusual), frames that the device refused.
-    #[inline]
-    pub fn is_due(&self) -> bool {
-        !self.slots.cq().is_quiet() || self.slots.ring.unsent().has_some()
+    /// Handles completions of a lane from now on. Nothing may have been posted to it before.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the lane completes elsewhere, or is here; `ENOSPC` if there are too many.
+    ///
+    /// # Context
+    ///
+    /// Any; does not allocate.
+    pub fn begin(&mut self, lane: Arc<Lane>, owner: T) -> Result {
+        let tag = lane.ring.tag();
+        let at = self
+            .lanes
+            .partition_point(|entry| entry.lane.ring.tag() < tag);
+        let is_there = self
+            .lanes
+            .get(at)
+            .is_some_and(|entry| entry.lane.ring.tag() == tag);
+        if is_there || !Arc::ptr_eq(lane.qp().send_cq(), &self.shared.cq) {
+            return Err(EINVAL);
+        }
+        // INVARIANT: There is one half for the queue, and it had none for the lane.
+        let entry = Entry {
+            at: Consumer::new(&lane.ring.shared),
+            lane,
+            owner,
+        };
+        self.lanes
+            .insert_within_capacity(at, entry)
+            .map_err(|_| ENOSPC)
     }
 
-    /// Takes completions and frees their frames, in `poll` if one runs. Calls `failed` for each frame that
-    /// was lost, with its lane. Returns the charged frames that were sent, and true if there may be more
-    /// completions; for all other frames see [`Self::take_unusual`].
+    /// Handles no more completions of a lane that the sender has [closed](super::RcSender::close), if nothing is in flight or
+    /// its queue pair was reset. Returns the owner, to be dropped where that may be, and how many frames were lost. None
+    /// otherwise.
+    ///
+    /// # Context
+    ///
+    /// Softirq or process context.
+    pub fn end(&mut self, lane: &Lane) -> Option<(T, u32)> {
+        let at = self.find(lane.ring.tag())?;
+        let entry = self
+            .lanes
+            .get_mut(at)
+            .filter(|entry| entry.lane.is_closed())?;
+        let is_done = entry.lane.qp().is_reset() || entry.at.tail() == lane.ring.shared.head();
+        if !is_done {
+            return None;
+        }
+        // SAFETY: The sender is done with the lane, and so is the device.
+        let lost = unsafe { entry.drop_all() };
+        let entry = self.lanes.remove(at).ok()?;
+        Some((entry.owner, lost))
+    }
+
+    /// Returns true if there may be something to [reap](Self::reap): completions of which there was an event.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        !self.shared.cq.is_quiet()
+    }
+
+    /// Takes completions and frees their frames, in `poll` if one runs. Calls `failed` for each that says that something was
+    /// not sent, with the lane's owner.
     ///
     /// # Context
     ///
     /// Softirq or process context.
     #[inline]
-    pub fn reap(
-        &mut self,
-        poll: Option<&Context<'_>>,
-        mut failed: impl FnMut(&Lane),
-    ) -> (Tally, bool) {
+    pub fn reap(&mut self, poll: Option<&Context<'_>>, mut failed: impl FnMut(&T)) -> RcReaped {
         let Self {
-            slots,
+            shared,
             wcs,
-            unusual,
+            lanes,
+            last,
         } = self;
-        // In registers until the end.
-        let mut usual = Tally::default();
-        let wcs = slots.cq().poll(wcs, BATCH);
-        for wc in wcs {
-            complete(slots, wc, poll, (&mut usual, unusual), &mut failed);
-        }
-        (usual, wcs.len() == BATCH)
-    }
-
-    /// Takes the counts of everything but charged frames that were sent, since the last call; as a rule, there
-    /// is nothing.
-    #[inline]
-    pub fn take_unusual(&mut self) -> Option<RcReaped> {
-        let some = self.unusual.some || self.slots.ring.unsent().has_some();
-        some.then(|| self.unusual.take(&self.slots))
-    }
-
-    /// Releases the charge of slow lanes' frames, and drops the frames of queue pairs that were reset, which
-    /// never complete. `sender` is the other half of the ring.
-    ///
-    /// # Context
-    ///
-    /// As [`Self::reap`].
-    pub fn sweep(&mut self, sender: &mut RcSender) -> RcReaped {
         let mut reaped = RcReaped::default();
-        if !Arc::ptr_eq(&sender.slots, &self.slots) {
-            return reaped;
+        let wcs = shared.cq.poll(wcs, BATCH);
+        for wc in wcs {
+            let Some(entry) = entry(lanes, last, wr_id(wc)) else {
+                reaped.unknown = reaped.unknown.wrapping_add(1);
+                continue;
+            };
+            if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
+                entry.not_sent(wr_id(wc), &mut reaped, &mut failed);
+                continue;
+            }
+            let Entry { lane, at, .. } = entry;
+            let ring = &lane.ring;
+            let Some(n) = ring.named(at, wr_id(wc), ring.shared.head()) else {
+                reaped.unknown = reaped.unknown.wrapping_add(1);
+                continue;
+            };
+            let (first, end) = (at.tail(), n.wrapping_add(1));
+            // SAFETY: The completion names slot `n`, which is ours, as are those in front.
+            let bytes = unsafe { ring.free_sent(at, end, poll) };
+            at.give_back(&ring.shared);
+            lane.works();
+            if lane.carries_frames() {
+                let frames = end.wrapping_sub(first);
+                reaped.sent.merge(Tally { frames, bytes });
+            }
         }
-        sender.flush();
-        let mut bytes = 0;
-        let dropped = |frame: Frame| {
-            reaped.add_frame(&self.slots, frame.kind, frame.skb.len(), false);
-            // SAFETY: The frame is in flight until it is counted below.
-            let lane = unsafe { frame.lane.as_ref() };
-            frame.skb.drop_reason(DropReason::DevReady);
-            // The last look at the lane, which may leave then.
-            lane.counts().add_done();
-        };
-        // SAFETY: This is the completions half, and the sender is borrowed and has posted all.
-        unsafe { self.slots.sweep(|len| bytes += len, dropped) };
-        reaped.released.bytes = reaped.released.bytes.wrapping_add(bytes);
+        reaped.more = wcs.len() == BATCH;
         reaped
     }
 
-    /// Waits for some `time` until all frames are done, for which the lanes' queue pairs must be in error. What is left
-    /// then counts as lost: it is freed when the queue pairs have ended. The sender must be gone.
+    /// Waits for some `time` until nothing is in flight, for which the lanes' queue pairs must be in error. What is left then
+    /// is lost: the queue pairs are reset, and what those that cannot be may still send is freed with them. The sender must
+    /// be gone.
     ///
     /// # Context
     ///
     /// Process context, with the queue stopped and NAPI disabled; may sleep.
     pub fn drain(&mut self, time: &mut FlushTime<'_>) -> RcReaped {
         let mut all = RcReaped::default();
-        let most = self.slots.cq().entries() as usize;
+        let most = self.shared.cq.entries() as usize;
         loop {
             // That many the queue holds at most, whatever the device says.
             for _ in 0..=most / BATCH {
-                let (sent, more) = self.reap(None, |_| ());
-                all.add_sent(sent);
-                if !more {
+                let some = self.reap(None, |_| ());
+                all.sent.merge(some.sent);
+                all.lost = all.lost.wrapping_add(some.lost);
+                all.unknown = all.unknown.wrapping_add(some.unknown);
+                if !some.more {
                     break;
                 }
             }
-            if self.slots.ring.is_idle() || !time.wait() {
+            let mut lanes = self.lanes.iter();
+            if lanes.all(|entry| entry.lane.in_flight() == 0) || !time.wait() {
                 break;
             }
         }
-        if let Some(unusual) = self.take_unusual() {
-            all.add(unusual);
+        for entry in &mut self.lanes {
+            let lane = &entry.lane;
+            let in_flight = lane.in_flight();
+            if in_flight == 0 {
+                continue;
+            }
+            let lost = if self.shared.is_closed() && lane.qp().to_reset().is_ok() {
+                // SAFETY: The sender is gone, and the device is done.
+                unsafe { entry.drop_all() }
+            } else if lane.carries_frames() {
+                in_flight
+            } else {
+                0
+            };
+            all.lost = all.lost.wrapping_add(lost);
         }
-        all.lost = all.lost.wrapping_add(self.slots.in_flight());
         all
     }
-}
 
-/// Handles a completion; one of what is not in the ring is ignored. Charged frames that were sent are counted in `usual`,
-/// everything else in `unusual`.
-#[inline(always)]
-fn complete(
-    slots: &Slots,
-    wc: &bindings::ib_wc,
-    poll: Option<&Context<'_>>,
-    (usual, unusual): (&mut Tally, &mut Unusual),
-    failed: &mut impl FnMut(&Lane),
-) {
-    // SAFETY: This is the completions half, and the device says that it is done with it.
-    let Some(mut frame) = (unsafe { slots.empty(wr_id(wc)) }) else {
-        return unusual.count_unknown();
-    };
-    let mut sent = wc.status == bindings::ib_wc_status_IB_WC_SUCCESS;
-    loop {
-        let Frame {
-            skb,
-            lane,
-            before,
-            kind,
-        } = frame;
-        let len = skb.len();
-        if sent && kind == Kind::Charged {
-            usual.add(len);
-        } else {
-            unusual.add_frame(slots, kind, len, sent);
-        }
-        // SAFETY: The frame is in flight until it is counted below.
-        let lane = unsafe { lane.as_ref() };
-        if sent {
-            lane.works();
-            skb.napi_consume(poll);
-        } else {
-            lost(skb, lane, failed);
-        }
-        // The last look at the lane, which may leave then.
-        lane.counts().add_done();
-        if before == 0 {
-            return;
-        }
-        // SAFETY: As above. A queue pair's sends complete in order: so have those in front of it, which asked for no
-        // completion.
-        let Some(next) = (unsafe { slots.empty(before) }) else {
-            return;
-        };
-        // A failed request completes, so that those in front of it were sent.
-        (frame, sent) = (next, true);
+    /// The place of the lane whose ring has a tag.
+    fn find(&self, tag: u64) -> Option<usize> {
+        let tag_of = |entry: &Entry<T>| entry.lane.ring.tag();
+        self.lanes.binary_search_by_key(&tag, tag_of).ok()
     }
 }
 
-#[cold]
-fn lost(skb: TxSkb, lane: &Lane, failed: &mut impl FnMut(&Lane)) {
-    skb.drop_reason(DropReason::DevReady);
-    failed(lane);
+/// The lane whose request has an identifier.
+#[inline(always)]
+fn entry<'a, T>(lanes: &'a mut [Entry<T>], last: &mut usize, id: u64) -> Option<&'a mut Entry<T>> {
+    let is_it = |entry: &Entry<T>| (entry.lane.ring.tag() ^ id) >> 32 == 0;
+    if !lanes.get(*last).is_some_and(is_it) {
+        *last = find_other(lanes, id)?;
+    }
+    lanes.get_mut(*last)
+}
+
+#[inline(never)]
+fn find_other<T>(lanes: &[Entry<T>], id: u64) -> Option<usize> {
+    let tag_of = |entry: &Entry<T>| entry.lane.ring.tag() >> 32;
+    lanes.binary_search_by_key(&(id >> 32), tag_of).ok()
+}
+
+impl<T> Entry<T> {
+    /// Handles a completion of a request that was not sent.
+    #[cold]
+    fn not_sent(&mut self, id: u64, reaped: &mut RcReaped, failed: &mut impl FnMut(&T)) {
+        let ring = &self.lane.ring;
+        let Some(n) = ring.named(&self.at, id, ring.shared.head()) else {
+            reaped.unknown = reaped.unknown.wrapping_add(1);
+            return;
+        };
+        let first = self.at.tail();
+        // Those in front were not signalled, and a failure would have completed them.
+        //
+        // SAFETY: The completion names slot `n`, which is ours, as are those in front.
+        let (bytes, lost) = unsafe {
+            let bytes = ring.free_sent(&mut self.at, n, None);
+            (bytes, ring.free_unsent(&mut self.at, n.wrapping_add(1)))
+        };
+        self.at.give_back(&ring.shared);
+        let frames = n.wrapping_sub(first);
+        if frames > 0 {
+            self.lane.works();
+        }
+        if self.lane.carries_frames() {
+            reaped.sent.merge(Tally { frames, bytes });
+            reaped.lost = reaped.lost.wrapping_add(lost.frames);
+        }
+        failed(&self.owner);
+    }
+
+    /// Drops everything in the ring. Returns how many frames were lost.
+    ///
+    /// # Safety
+    ///
+    /// The sender and the device must be done with the ring.
+    unsafe fn drop_all(&mut self) -> u32 {
+        let ring = &self.lane.ring;
+        let head = ring.shared.head();
+        // SAFETY: They are full, and ours by this function's requirements.
+        let lost = unsafe { ring.free_unsent(&mut self.at, head) };
+        self.at.give_back(&ring.shared);
+        if self.lane.carries_frames() {
+            lost.frames
+        } else {
+            0
+        }
+    }
 }

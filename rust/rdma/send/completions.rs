@@ -3,17 +3,17 @@
 //! The half of a send ring that handles completions.
 
 use ipoib_netdev::napi::{Context, MAX_BUDGET};
-use ipoib_netdev::skb::DropReason;
 use ipoib_rings::ring::Consumer;
 use ipoib_rings::unsent::Tally;
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::{Ring, Sender};
+use super::ring::Ring;
+use super::Sender;
 use crate::cq::wr_id;
 use crate::flush_time::FlushTime;
-use crate::qp::QpState;
+use crate::qp::{QpState, UdQp};
 
 /// Completions that one call takes at most.
 const BATCH: usize = MAX_BUDGET as usize;
@@ -67,7 +67,7 @@ pub struct Drained {
 /// * `at` is the one consumer's of the ring.
 /// * `wcs` has [`BATCH`] elements.
 pub struct SendCompletions {
-    ring: Arc<Ring>,
+    ring: Arc<Ring<UdQp>>,
     wcs: KVec<bindings::ib_wc>,
     at: Consumer,
     report: SendReport,
@@ -77,7 +77,7 @@ pub struct SendCompletions {
 unsafe impl Send for SendCompletions {}
 
 impl SendCompletions {
-    pub(super) fn new(ring: &Arc<Ring>) -> Result<Self> {
+    pub(super) fn new(ring: &Arc<Ring<UdQp>>) -> Result<Self> {
         let wcs = KVec::from_elem(bindings::ib_wc::default(), BATCH, GFP_KERNEL)?;
         // INVARIANT: The ring is empty.
         Ok(Self {
@@ -117,8 +117,7 @@ impl SendCompletions {
         // Behind all that were named; those in front of it are ours.
         let mut end = at;
         for wc in wcs {
-            let is_ours = core::ptr::eq(wc.qp, ring.raw_qp());
-            let Some(n) = end.named(wr_id(wc), head).filter(|_| is_ours) else {
+            let Some(n) = ring.named(&end, wr_id(wc), head) else {
                 self.report.count_unknown();
                 continue;
             };
@@ -131,7 +130,7 @@ impl SendCompletions {
             }
         }
         // SAFETY: As above.
-        let sent = unsafe { free_sent(ring, &mut at, end.tail(), poll) };
+        let sent = unsafe { ring.free_sent(&mut at, end.tail(), poll) };
         bytes = bytes.wrapping_add(sent);
         let more = wcs.len() == BATCH;
         let frames = at.tail().wrapping_sub(self.at.tail());
@@ -206,15 +205,11 @@ impl SendCompletions {
         // SAFETY: The queue pair was reset, so that the device has nothing.
         let dropped = unsafe { sender.clear() };
         all.lost = all.lost.wrapping_add(dropped);
-        // SAFETY: As above; the caller has both halves.
-        unsafe {
-            self.ring.clear(|skb| {
-                all.lost = all.lost.wrapping_add(1);
-                skb.drop_reason(DropReason::DevReady);
-            });
-        }
-        // INVARIANT: All slots are empty.
-        self.at.restart(&self.ring.shared);
+        let head = self.ring.shared.head();
+        // SAFETY: As above: they are full, and ours.
+        let left = unsafe { self.ring.free_unsent(&mut self.at, head) };
+        all.lost = all.lost.wrapping_add(left.frames);
+        self.at.give_back(&self.ring.shared);
         sender.at.look(&self.ring.shared);
         // Nobody reports them any more.
         self.ring.shared.unsent().take();
@@ -239,32 +234,6 @@ impl SendCompletions {
     }
 }
 
-/// Frees the frames of the slots up to `end`, and returns how many bytes they had.
-///
-/// # Safety
-///
-/// The slots must be full, and the caller's.
-// For nearly every completion; left to itself, the compiler calls it.
-#[inline(always)]
-unsafe fn free_sent(ring: &Ring, at: &mut Consumer, end: u32, poll: Option<&Context<'_>>) -> usize {
-    let mut bytes = 0usize;
-    while at.tail() != end {
-        // SAFETY: By this function's requirements.
-        let slot = unsafe { &mut *ring.slot(at.tail()) };
-        if let Some(skb) = slot.skb.take() {
-            bytes = bytes.wrapping_add(skb.len());
-            // SAFETY: It was in this slot, which is ours.
-            unsafe { ring.unmap(at.tail(), &skb) };
-            skb.napi_consume(poll);
-        }
-        if slot.retired.is_some() {
-            slot.retired = None;
-        }
-        at.emptied();
-    }
-    bytes
-}
-
 impl SendReport {
     #[cold]
     fn count_unknown(&mut self) {
@@ -281,7 +250,7 @@ impl SendReport {
     #[cold]
     unsafe fn free_failed(
         &mut self,
-        ring: &Ring,
+        ring: &Ring<UdQp>,
         mut at: Consumer,
         n: u32,
         status: bindings::ib_wc_status,
@@ -289,19 +258,12 @@ impl SendReport {
         // Those in front were not signalled, and a failure would have completed them.
         //
         // SAFETY: By this function's requirements.
-        let sent = unsafe { free_sent(ring, &mut at, n, None) };
+        let (sent, failed) = unsafe {
+            let sent = ring.free_sent(&mut at, n, None);
+            (sent, ring.free_unsent(&mut at, n.wrapping_add(1)))
+        };
         self.some = true;
-        self.released.frames = self.released.frames.wrapping_add(1);
-        // SAFETY: By this function's requirements.
-        let slot = unsafe { &mut *ring.slot(n) };
-        if let Some(skb) = slot.skb.take() {
-            self.released.bytes = self.released.bytes.wrapping_add(skb.len());
-            // SAFETY: It was in this slot, which is ours.
-            unsafe { ring.unmap(n, &skb) };
-            skb.drop_reason(DropReason::DevReady);
-        }
-        slot.retired = None;
-        at.emptied();
+        self.released.merge(failed);
         if status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
             self.flushed = self.flushed.wrapping_add(1);
         } else {

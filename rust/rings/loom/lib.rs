@@ -6,8 +6,6 @@
 
 mod cell;
 
-#[path = "../counts.rs"]
-pub mod counts;
 #[path = "../deferred.rs"]
 pub mod deferred;
 #[path = "../generations.rs"]
@@ -18,8 +16,6 @@ pub mod line;
 pub mod quiet;
 #[path = "../ring.rs"]
 pub mod ring;
-#[path = "../slots.rs"]
-pub mod slots;
 #[path = "../unsent.rs"]
 pub mod unsent;
 

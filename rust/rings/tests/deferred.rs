@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A list of elements in one thread. `loom/` has those who add to it at the same time.
+//! A list of elements in one thread, and its users. `loom/` has those who add to it at the same time.
 
 use std::ptr::NonNull;
 
-use ipoib_rings::deferred::{Link, List};
+use ipoib_rings::deferred::{Link, List, Users};
 
 #[test]
 fn the_last_comes_first() {
@@ -28,4 +28,13 @@ fn the_last_comes_first() {
         // SAFETY: It was leaked above, and the list has given it back.
         drop(unsafe { Box::from_raw(link.as_ptr()) });
     }
+}
+
+#[test]
+fn the_last_user_is_told_and_nobody_follows() {
+    let users = Users::new();
+    assert!(users.enter());
+    assert!(!users.leave());
+    assert!(users.leave());
+    assert!(!users.enter());
 }

@@ -2,8 +2,7 @@
 
 //! Generations against a model: slots that a device has, and slots that wait to be posted.
 
-use ipoib_rings::generations::Generations;
-use ipoib_rings::slots::parts;
+use ipoib_rings::generations::{parts, Generations};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]

@@ -315,8 +315,8 @@ fn buffers_are_as_the_driver_has_them() {
         "{high}, or {high_mib} MiB, stop the stack's queue; {frames}, or {mib} MiB, are the limit, \
          beyond which frames are dropped: fixed"
     ));
-    let sends = numbers("ctl/connected.rs", r"const RC_SENDS: u32 = (\d+);");
-    rows.push(format!("send ring of connections {}: fixed", sends[0]));
+    let sends = numbers("rc/conn.rs", r"const SENDS: u32 = (\d+);");
+    rows.push(format!("send ring of a connection {}: fixed", sends[0]));
     for row in &rows {
         assert!(table.contains(row), "not in the table: {row}");
     }

@@ -22,8 +22,8 @@ use kernel::sync::Arc;
 use crate::base::interface::Interface;
 use crate::base::work::Work;
 use crate::ctl::disconnect;
-use crate::data::rx;
 use crate::data::tx::Tx;
+use crate::data::{completions, rx};
 use crate::rc::admission::{self, Admitted};
 use crate::rc::conn::{Cause, Conn, ConnId};
 use crate::rc::context::{Negotiated, RcContext};
@@ -184,7 +184,7 @@ fn request(rc_context: &RcContext, rc: &Conn, path: &Ah, address: HwAddr) -> Res
     )
 }
 
-/// Brings the queue pair up, once the CM knows the other end's, and lets frames be received.
+/// Brings the queue pair up, once the CM knows the other end's, and lets frames be sent and received.
 ///
 /// # Errors
 ///
@@ -201,7 +201,9 @@ fn bring_up(rc: &Arc<Conn>, terms: &Negotiated) -> Result {
     rx::ask(&rc.id.dev, |poll| {
         let connections = poll.connections().ok_or(ENETDOWN)?;
         connections.learn(learned, lid, extended)
-    })?
+    })??;
+    let sends = rc.clone();
+    completions::ask(&rc.id.dev, |poll| poll.learn(sends))?
 }
 
 impl ConnId {

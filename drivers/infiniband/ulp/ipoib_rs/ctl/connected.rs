@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Queues of connected mode: the intake of messages, the send ring and the CQs that all connections share.
+//! Queues of connected mode: the intake of messages and the CQs that all connections share.
 
 use ipoib_netdev::device::Device;
 use ipoib_netdev::netdev_log;
-use ipoib_proto::credit;
-use ipoib_rdma::{rc_ring, Cq, Intake, IntakeRing, Listener, MessagePool, QpCaps, RcInit, RcQp};
+use ipoib_proto::admission::MAX_SENDERS;
+use ipoib_proto::credit::RESERVE;
+use ipoib_rdma::{rc_sends, Cq, Intake, IntakeRing, Listener, MessagePool, QpCaps, RcInit, RcQp};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::base::interface::Interface;
 use crate::base::params;
+use crate::base::settings::MAX_CONNECTIONS;
 use crate::ctl::connect::{self, ConnListener};
 use crate::ctl::verbs::{Running, Verbs};
 use crate::data::completions::RcDone;
-use crate::rc::conn;
+use crate::rc::conn::SENDS;
 use crate::rc::context::{RcContext, MAX_MESSAGE};
 use crate::rc::ring::RcRing;
 use crate::rc::rx::RcRx;
 use crate::rc::shared::Shared;
-use crate::rc::table::Connections;
+use crate::rc::table::{Connections, MOST};
 use crate::rc::tx::RcTx;
 
-/// Frames that connections have on their way together; a power of two.
-const RC_SENDS: u32 = 1024;
+/// Sends that all connections have on their way at most, those that have ended and are not over included.
+const MOST_SENDS: u32 = 2 * MAX_CONNECTIONS as u32 * SENDS + MAX_SENDERS as u32 * RESERVE as u32;
 
 /// Queues of an interface in connected mode, until each is where it belongs.
 pub(super) struct Parts {
@@ -83,10 +85,10 @@ impl Verbs {
         let (intake, pool) = self.intake(dev)?;
         let buffers = intake.max_wr();
         let recv_cq = Self::receive_cq(dev, &self.rx, buffers, self.vectors)?;
-        let send_cq = Self::send_cq(dev, &self.tx, RC_SENDS, self.vectors)?;
+        let send_cq = self.connections_cq(dev)?;
         let caps = QpCaps {
-            send_wr: conn::SEND_WR.min(dev.data().settings.queue_limits().send),
-            recv_wr: credit::RESERVE.into(),
+            send_wr: SENDS.min(dev.data().settings.queue_limits().send),
+            recv_wr: RESERVE.into(),
             send_sge: self.max_sge,
             recv_sge: pool.parts() as u32,
         };
@@ -101,6 +103,12 @@ impl Verbs {
         Ok(())
     }
 
+    /// Makes the completion queue of what connections send. If the device has none for as many, there are fewer connections.
+    fn connections_cq(&self, dev: &Device<Interface>) -> Result<Arc<Cq>> {
+        let entries = MOST_SENDS.min(self.pd.device().max_cqe());
+        Self::send_cq(dev, &self.tx, entries, self.vectors)
+    }
+
     /// Makes what connections need.
     #[inline(never)]
     pub(super) fn connected(
@@ -111,7 +119,7 @@ impl Verbs {
         let (intake, pool) = self.intake(dev)?;
         let buffers = intake.max_wr();
         let recv_cq = Self::receive_cq(dev, &self.rx, buffers, self.vectors)?;
-        let send_cq = Self::send_cq(dev, &self.tx, RC_SENDS, self.vectors)?;
+        let send_cq = self.connections_cq(dev)?;
         let parts = Parts {
             rc_context: self.rc_context(dev, running, intake, send_cq, recv_cq)?,
             rx: None,
@@ -124,12 +132,13 @@ impl Verbs {
         Ok(parts)
     }
 
-    /// Makes the send ring and the table of connections.
+    /// Makes the table of connections, and both halves of what they send by.
     #[inline(never)]
     fn add_sends(&self, dev: &Device<Interface>, parts: &mut Parts) -> Result<Arc<Shared>> {
         let this = dev.data().get_ref();
         let rc_context = &parts.rc_context;
-        let (sender, completions) = rc_ring(&self.pd, &rc_context.send_cq, RC_SENDS, self.max_sge)?;
+        let send_cq = &rc_context.send_cq;
+        let (sender, completions) = rc_sends(&self.pd, send_cq, self.max_sge, MOST)?;
         let buffers = rc_context.intake.max_wr();
         let counters = &this.counters;
         let connections = Connections::new(rc_context.clone(), counters.clone(), buffers)?;

@@ -8,7 +8,7 @@ use ipoib_netdev::netdev_log;
 use ipoib_proto::ending::{Ending, Step};
 
 use crate::base::interface::Interface;
-use crate::data::rx;
+use crate::data::{completions, rx};
 use crate::rc::conn::Conn;
 use crate::rc::ended::Ended;
 
@@ -23,26 +23,39 @@ pub(super) fn end(dev: &Device<Interface>, mut ended: Ended) {
     let now = now_ms();
     let ending = ended.ending.get_or_insert(Ending::new(now));
     let wait = go_on_to_end(dev, &ended.rc, ending, now);
-    // The device does not give its frames back. If it does not forget them either, the ring holds the queue
-    // pair until it is made anew.
-    let kept = wait.is_none() && ended.rc.lane.in_flight() > 0;
-    let stays = kept && ended.rc.qp().to_reset().is_err();
+    let Some(wait) = wait else {
+        return over(dev, &ended.rc);
+    };
     if let Some(tx) = dev.lock_tx().as_mut() {
-        if wait.is_some() && ended.rc.lane.in_flight() > 0 {
+        if ended.rc.lane.in_flight() > 0 {
             // bnxt_re flushes a queue pair as its completion queue is polled, and announces nothing.
             tx.ud.ring.wake_completions();
         }
-        match (wait, tx.connections()) {
-            (Some(wait), Some(connections)) => {
-                // Asking may have taken longer than that, and others have their turn.
-                connections.keep_ending(ended, now_ms().saturating_add(wait));
-            }
-            _ => tx.connection_over(&ended.rc),
+        if let Some(connections) = tx.connections() {
+            // Asking may have taken longer than that, and others have their turn.
+            connections.keep_ending(ended, now_ms().saturating_add(wait));
         }
     }
-    if stays {
+}
+
+/// It is over: nobody has it any more.
+///
+/// # Context
+///
+/// Process context; sleeps.
+fn over(dev: &Device<Interface>, rc: &Conn) {
+    // The device may not give its frames back. If it does not forget them either, they stay until the queues are made anew.
+    let is_done = rc.lane.in_flight() == 0 || rc.qp().to_reset().is_ok();
+    if is_done {
+        completions::forget(dev, rc);
+    } else {
         Interface::restart_soon(dev);
     }
+    rc.trace("over", "gone");
+    let mut guard = dev.lock_tx();
+    let put_down = guard.as_mut().and_then(|tx| tx.connections()?.put_down());
+    drop(guard);
+    drop(put_down);
 }
 
 /// Begins to end it: the peer is told, what was sent comes back, what was received is passed up.

@@ -234,6 +234,7 @@ impl Verbs {
             rc,
             endpoint,
             rx: self.rx.handle(),
+            completions: self.tx.handle(),
         });
     }
 
@@ -353,8 +354,6 @@ impl Verbs {
             }
             rx.drain(dev, &mut time);
         });
-        // Behind the receive ring: what a queue pair that cannot be reset was to send is freed by destroying it,
-        // when nobody posts receives to it any more.
         *completions = None;
         // The drains have reset it, unless it never got that far. What they could not free is freed with the
         // QP, when `tx` goes, too.

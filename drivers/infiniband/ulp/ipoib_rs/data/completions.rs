@@ -13,7 +13,7 @@ use ipoib_proto::thresholds::Thresholds;
 use ipoib_rdma::{
     Drained, FlushTime, RcCompletions, RcReaped, SendCompletions, SendReport, Sender,
 };
-use ipoib_rings::unsent::Tally;
+use kernel::prelude::*;
 use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
@@ -22,7 +22,35 @@ use crate::base::counters::Counters;
 use crate::base::interface::Interface;
 use crate::base::work::Work;
 use crate::data::events::{to_poll, Events};
+use crate::rc::conn::Conn;
 use crate::rc::shared::Shared;
+
+/// Has the poll of an interface's completions call `f` with its state, and waits for the result.
+///
+/// # Errors
+///
+/// `ENETDOWN` while the interface is down.
+///
+/// # Context
+///
+/// Process context, without the transmit lock; sleeps.
+pub(crate) fn ask<R: Send>(
+    dev: &Device<Interface>,
+    f: impl FnOnce(&mut TxPoll) -> R + Send,
+) -> Result<R> {
+    let completions = dev.lock_tx().as_ref().map(|tx| tx.completions.clone());
+    completions.ok_or(ENETDOWN)?.ask(f)
+}
+
+/// Has the poll of completions forget a connection by which nothing is in flight, or whose queue pair was reset.
+///
+/// # Context
+///
+/// As [`ask`].
+pub(crate) fn forget(dev: &Device<Interface>, rc: &Conn) {
+    // Without a poll there is nothing to forget. What it had is dropped here, where that may sleep.
+    drop(ask(dev, |poll| poll.forget(rc)));
+}
 
 /// The state of the completion NAPI.
 pub(crate) struct TxPoll {
@@ -39,7 +67,7 @@ struct Datagrams {
     dev: OwnedDevice<Interface>,
 }
 
-/// Frames that left the rings.
+/// Datagrams that left the ring.
 #[derive(Default)]
 struct Released {
     frames: u32,
@@ -48,59 +76,39 @@ struct Released {
     more: bool,
 }
 
-impl Released {
-    /// Adds what left the ring of connections. True: there was something.
-    #[inline(always)]
-    fn add_rc(&mut self, left: Tally) -> bool {
-        self.frames = self.frames.wrapping_add(left.frames);
-        self.bytes = self.bytes.wrapping_add(left.bytes as u32);
-        left.frames > 0
+/// Counts frames that left the rings of connections.
+#[inline(always)]
+fn count_rc(dev: &RawDevice, reaped: &RcReaped, counters: &Counters) {
+    // Wire headers are no part of the packets.
+    let headers = Header::LEN * reaped.sent.frames as usize;
+    counters.done.rc_frames.add(u64::from(reaped.sent.frames));
+    let bytes = reaped.sent.bytes.wrapping_sub(headers);
+    counters.done.rc_bytes.add(bytes as u64);
+    if reaped.lost | reaped.unknown > 0 {
+        count_unsent(dev, reaped, counters);
     }
 }
 
-/// Counts frames that connections have sent.
-#[inline(always)]
-fn count_sent(sent: Tally, counters: &Counters) {
-    // Wire headers are no part of the packets.
-    let headers = Header::LEN * sent.frames as usize;
-    counters.done.rc_frames.add(u64::from(sent.frames));
-    let bytes = sent.bytes.wrapping_sub(headers);
-    counters.done.rc_bytes.add(bytes as u64);
-}
-
-/// Counts the frames that left the ring of connections uncharged or unsent.
 #[cold]
-fn count_rc(dev: &RawDevice, reaped: &RcReaped, counters: &Counters) {
-    count_sent(reaped.sent, counters);
+fn count_unsent(dev: &RawDevice, reaped: &RcReaped, counters: &Counters) {
     counters.dropped(dev, DropReason::Flushed, u64::from(reaped.lost), 0);
     counters.done.unknown.add(u64::from(reaped.unknown));
 }
 
 /// The completions of what connections send.
 pub(crate) struct RcDone {
-    pub(crate) completions: RcCompletions,
+    pub(crate) completions: RcCompletions<Arc<Conn>>,
     pub(crate) shared: Arc<Shared>,
 }
 
 impl RcDone {
-    /// Frees what was sent. Says how many frames and bytes left the ring that way, and whether there may be more.
+    /// Frees what was sent.
     #[inline(always)]
-    fn reap(&mut self, dev: &Device<Interface>, context: &Context<'_>) -> (Tally, bool) {
-        self.completions.reap(Some(context), |lane| {
+    fn reap(&mut self, dev: &Device<Interface>, context: &Context<'_>) -> RcReaped {
+        self.completions.reap(Some(context), |rc| {
             if let Some(tx) = dev.lock_tx().as_mut() {
-                tx.lane_failed(dev, lane);
+                tx.connection_failed(dev, rc);
             }
-        })
-    }
-
-    /// Frees what queue pairs that were reset had. BQL is not to hold what slow lanes have under way against the
-    /// others.
-    #[cold]
-    fn sweep(&mut self, dev: &Device<Interface>) -> RcReaped {
-        let mut guard = dev.lock_tx();
-        let rc = guard.as_mut().and_then(|tx| tx.rc.as_mut());
-        rc.map_or_else(RcReaped::default, |rc| {
-            self.completions.sweep(&mut rc.ring.sender)
         })
     }
 }
@@ -148,6 +156,24 @@ impl TxPoll {
                 dev,
             },
         }
+    }
+
+    /// Handles the completions of a connection from now on.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if there are too many; `ENETDOWN` without connected mode.
+    pub(crate) fn learn(&mut self, rc: Arc<Conn>) -> Result {
+        let done = self.rc.as_mut().ok_or(ENETDOWN)?;
+        done.completions.begin(rc.lane.clone(), rc)
+    }
+
+    /// Handles no more completions of a connection. Returns the reference to it.
+    fn forget(&mut self, rc: &Conn) -> Option<Arc<Conn>> {
+        let Datagrams { counters, dev, .. } = &self.datagrams;
+        let (rc, lost) = self.rc.as_mut()?.completions.end(&rc.lane)?;
+        counters.dropped(dev, DropReason::Flushed, u64::from(lost), 0);
+        Some(rc)
     }
 
     /// Frees what is left on the ring of a QP that has stopped.
@@ -224,30 +250,22 @@ impl Datagrams {
         }
         let (completions, counters, dev) = (&self.completions, &self.counters, &self.dev);
         let (thresholds, rest) = (&self.thresholds, &mut self.rest);
-        let mut room = false;
+        // Frames that left the rings of connections, which are not charged to the byte limit.
+        let mut freed = 0;
         let mut shared = None;
         if let Some(rc) = rc {
             if connections {
-                let (sent, more) = rc.reap(dev, context);
-                count_sent(sent, counters);
-                room = released.add_rc(sent);
-                released.more |= more;
-                if let Some(reaped) = rc.completions.take_unusual() {
-                    count_rc(dev, &reaped, counters);
-                    room |= released.add_rc(reaped.released);
-                }
-            }
-            if rc.shared.take_sweep() {
-                let reaped = rc.sweep(dev);
+                let reaped = rc.reap(dev, context);
                 count_rc(dev, &reaped, counters);
-                room |= released.add_rc(reaped.released);
+                freed = reaped.sent.frames.wrapping_add(reaped.lost);
+                released.more |= reaped.more;
             }
             shared = Some(&*rc.shared);
         }
         // Its barrier pairs with those in `UdRing::sent_last`, and where a frame begins to wait: either they
         // see the room, or we see that somebody waits for it.
         let mut stopped = dev.completed(context, released.frames, released.bytes);
-        if room && shared.is_some_and(|shared| shared.is_stalled()) {
+        if freed > 0 && shared.is_some_and(|shared| shared.is_stalled()) {
             serve(dev);
             stopped = dev.completed(context, 0, 0);
         }
@@ -261,7 +279,7 @@ impl Datagrams {
             return budget;
         }
         // It rests if nobody waits for room, and there is enough until the end of a rest.
-        if rest.after(released.frames, now_ms())
+        if rest.after(released.frames.wrapping_add(freed), now_ms())
             && !stopped
             && !shared.is_some_and(|shared| shared.is_stalled())
             && thresholds.may_wake(completions.free())

@@ -94,7 +94,7 @@ impl Tx {
         let peer = destinations.peer(address, now)?;
         let at = *peer.channels.0.get(usize::from(number))?;
         let channel = connections.channel_for(at, address, number)?;
-        let route = Route { channel, ring, ud };
+        let mut route = Route { channel, ring, ud };
         (route.channel.machine.transmit(now).is_some() && route.is_free()).then_some(route)
     }
 
@@ -361,7 +361,7 @@ impl Tx {
         let destinations = &self.ud.destinations;
         let job = connections.next_job(now, |address| destinations.is_settled(address));
         if let Job::End(ended) = &job {
-            ring.sender.forget(&ended.rc.lane);
+            ring.sender.close(&ended.rc.lane);
         }
         Some(job)
     }

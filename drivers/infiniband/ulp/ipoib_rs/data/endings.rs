@@ -7,14 +7,12 @@ use ipoib_netdev::device::Device;
 use ipoib_proto::connection::End;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::hwaddr::HwAddr;
-use ipoib_rdma::Lane;
 
 use crate::base::interface::Interface;
 use crate::base::work::Work;
 use crate::data::tx::Tx;
 use crate::rc::conn::{Cause, Conn};
 use crate::rc::table::{Found, Place};
-use crate::rc::tx::RcTx;
 
 impl Tx {
     /// Sends by UD what waits for a connection that does not come, or not yet. What only a connection
@@ -50,16 +48,11 @@ impl Tx {
     /// Gives connections up whose peers let nothing through for too long, or whose queue pairs take
     /// nothing.
     pub(crate) fn give_up_stuck(&mut self, dev: &Device<Interface>, now: u64) {
-        while let Some(lane) = self
-            .rc
-            .as_mut()
-            .and_then(|rc| rc.ring.sender.take_refusing())
-        {
-            self.lane_failed(dev, &lane);
+        while let Some(rc) = self.connections().and_then(|c| c.find_refusing()) {
+            self.connection_failed(dev, &rc);
         }
         let port_up = self.ud.destinations.is_up();
         let count = self.connections().map_or(0, |c| c.channels.len());
-        let mut slow = false;
         for at in 0..count as u16 {
             let Some(connections) = self.connections() else {
                 return;
@@ -68,7 +61,6 @@ impl Tx {
                 continue;
             };
             if !channel.check_stuck(now, port_up) {
-                slow |= channel.make_slow(now);
                 continue;
             }
             let address = channel.address;
@@ -82,12 +74,6 @@ impl Tx {
             }
             self.doubt_path(dev, &address, now);
             self.give_up(dev, at, now);
-        }
-        // Others are not to wait for those that are slow.
-        if let Some(rc) = self.rc.as_ref().filter(|_| slow) {
-            rc.ring.shared.ask_sweep();
-            self.ud.ring.wake_completions();
-            self.service(dev);
         }
     }
 
@@ -158,30 +144,14 @@ impl Tx {
         }
     }
 
-    /// A lane lost a frame: its connection is of no use any more.
+    /// A connection has lost a frame, or its queue pair is in error: it is of no use any more.
     #[cold]
-    pub(crate) fn lane_failed(&mut self, dev: &Device<Interface>, lane: &Lane) {
-        let found = self.connections().and_then(|connections| {
-            let rc = connections.of_lane(lane)?;
-            connections.find(&rc.id)
-        });
+    pub(crate) fn connection_failed(&mut self, dev: &Device<Interface>, rc: &Conn) {
+        let found = self.connections().and_then(|c| c.find(&rc.id));
         if let Some(found) = found {
             self.ud.ring.counters().connected.failed.add_shared(1);
             self.connection_ended(dev, &found, found.end(), Cause::Broken);
             Interface::queue(dev, Work::Connections, 0);
-        }
-    }
-
-    /// One that has ended is over. If frames of it are in flight, its queue pair was reset.
-    pub(crate) fn connection_over(&mut self, rc: &Conn) {
-        let Some(RcTx { ring, .. }) = &mut self.rc else {
-            return;
-        };
-        ring.sender.forget(&rc.lane);
-        rc.trace("over", "gone");
-        if rc.lane.in_flight() > 0 {
-            ring.shared.ask_sweep();
-            self.ud.ring.wake_completions();
         }
     }
 }

@@ -12,7 +12,7 @@ use ipoib_proto::rx::{
     self, classify, classify_known, Destination, Local, Network, Route, RxMeta, PAYLOAD_OFFSET,
 };
 use ipoib_proto::turn::{self, Turn};
-use ipoib_rdma::{Completion, FlushTime, Lane, NetworkHeader, Receive};
+use ipoib_rdma::{Completion, FlushTime, NetworkHeader, Receive};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -88,9 +88,9 @@ pub(crate) struct RxPoll {
 struct Owned<'a>(&'a Device<Interface>);
 
 impl Owner for Owned<'_> {
-    fn lane_failed(&self, lane: &Lane) {
+    fn connection_failed(&self, rc: &Conn) {
         if let Some(tx) = self.0.lock_tx().as_mut() {
-            tx.lane_failed(self.0, lane);
+            tx.connection_failed(self.0, rc);
         }
     }
 

@@ -18,6 +18,7 @@ use kernel::sync::Arc;
 use crate::base::interface::Interface;
 use crate::base::work::Work;
 use crate::base::{ADDR_LEN, HEADER_LEN};
+use crate::data::completions::TxPoll;
 use crate::data::rx::RxPoll;
 use crate::rc::conn::Conn;
 use crate::rc::table::Connections;
@@ -35,6 +36,8 @@ pub(crate) struct Tx {
     pub(crate) endpoint: Arc<Endpoint>,
     /// The receive poll, which knows who sends.
     pub(crate) rx: Handle<RxPoll>,
+    /// The poll of completions, which knows who they are for.
+    pub(crate) completions: Handle<TxPoll>,
 }
 
 impl Tx {
@@ -118,9 +121,11 @@ impl Tx {
     pub(crate) fn now(&mut self) -> (usize, usize) {
         let mut waiting = self.ud.destinations.waiting() + self.ud.ring.unanswered();
         let mut posted = self.ud.ring.in_flight();
-        if let Some(RcTx { connections, ring }) = &self.rc {
+        if let Some(RcTx { connections, ring }) = &mut self.rc {
             waiting += connections.waiting();
-            posted += ring.sender.in_flight();
+            for rc in connections.sending() {
+                posted += ring.sender.in_flight(&rc.lane);
+            }
         }
         (waiting, posted as usize)
     }

@@ -33,8 +33,6 @@ pub(crate) struct Channel {
     pub(crate) terms: Negotiated,
     /// Sends of the present connection that had completed when that was looked at.
     completed: u32,
-    /// Sends were in flight then.
-    in_flight: bool,
     /// The port was up when that was checked last.
     port_up: bool,
     /// Sends that have completed and frames that have left the backlog, modulo 2^32.
@@ -59,7 +57,6 @@ impl Channel {
             machine: Connection::new(idle_ms, now),
             terms: Negotiated::NONE,
             completed: 0,
-            in_flight: false,
             port_up: true,
             done: 0,
             stall: StallDetector::NEW,
@@ -75,9 +72,9 @@ impl Channel {
         self.terms = terms;
         self.wanted_until = 0;
         self.stop = QueueStop::NONE;
-        self.completed = 0;
         self.sent = 0;
         if let Some(rc) = self.machine.present() {
+            self.completed = rc.lane.completed();
             rc.establish();
         }
     }
@@ -164,25 +161,11 @@ impl Channel {
         self.observe(now) >= STUCK_MS || self.stop.is_overdue(now)
     }
 
-    /// Makes its connection a slow one if nothing that was sent by it is acknowledged. True: it was none
-    /// before.
-    pub(crate) fn make_slow(&self, now: u64) -> bool {
-        let rc = self.machine.present().filter(|rc| !rc.lane.is_slow());
-        let Some(rc) = rc.filter(|_| self.in_flight) else {
-            return false;
-        };
-        let slow = self.stall.stalled_for(now) >= SLOW_MS;
-        if slow {
-            rc.lane.becomes_slow();
-        }
-        slow
-    }
-
     /// Observes what has become of frames, and says for how long none of those that wait or are in flight
     /// has gone on.
     fn observe(&mut self, now: u64) -> u64 {
         let rc = self.machine.present().filter(|_| self.machine.is_up());
-        self.in_flight = rc.is_some_and(|rc| rc.lane.in_flight() > 0);
+        let in_flight = rc.is_some_and(|rc| rc.lane.in_flight() > 0);
         if let Some(rc) = rc {
             let completed = rc.lane.completed();
             let more = completed.wrapping_sub(self.completed);
@@ -192,7 +175,7 @@ impl Channel {
                 self.machine.works();
             }
         }
-        let is_busy = self.port_up && (self.in_flight || !self.backlog.is_empty());
+        let is_busy = self.port_up && (in_flight || !self.backlog.is_empty());
         self.stall.observe(now, self.done, is_busy)
     }
 

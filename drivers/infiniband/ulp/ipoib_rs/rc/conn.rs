@@ -21,8 +21,8 @@ use crate::rc::context::RcContext;
 use crate::rc::flow::Flow;
 use crate::rc::window::Window;
 
-/// Sends that a queue pair holds, if the device has room for so many.
-pub(crate) const SEND_WR: u32 = 128;
+/// Frames that a connection has on its way, if the device has room for so many: as many as the widest window.
+pub(crate) const SENDS: u32 = 64;
 
 /// Identity of a connection, for the CM's events (`ctl/connect.rs`).
 pub(crate) struct ConnId {
@@ -138,11 +138,14 @@ impl Conn {
         window: Window,
         cm: impl FnOnce(Arc<ConnId>) -> Result<CmId<ConnId>>,
     ) -> Result<Arc<Self>> {
-        let send_wr = match (id.origin, window.width) {
-            (None, _) => SEND_WR.min(rc_context.settings.queue_limits().send),
-            // Nothing is sent to a peer that knows no credit.
-            (Some(_), 0) => 1,
-            (Some(_), _) => credit::RESERVE.into(),
+        let sends_frames = id.origin.is_none();
+        let (send_wr, send_sge) = match sends_frames {
+            true => (
+                SENDS.min(rc_context.settings.queue_limits().send),
+                rc_context.max_sge,
+            ),
+            // Credit limits.
+            false => (credit::RESERVE.into(), 1),
         };
         let init = RcInit {
             pd: &rc_context.pd,
@@ -152,12 +155,12 @@ impl Conn {
             caps: QpCaps {
                 send_wr,
                 recv_wr: window.cost,
-                send_sge: rc_context.max_sge,
+                send_sge,
                 recv_sge: rc_context.intake.max_sge(),
             },
         };
         let qp = RcQp::new(init)?;
-        let lane = Lane::new(qp)?;
+        let lane = Lane::new(&qp, sends_frames)?;
         let cm = cm(id.clone())?;
         let rc = Self {
             lane,

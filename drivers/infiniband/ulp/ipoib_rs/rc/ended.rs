@@ -22,8 +22,8 @@ pub(crate) struct Endings {
     list: KVec<Ended>,
     /// How many of the list the work item has yet to begin to end.
     new: usize,
-    /// True from `take_due`, which has returned one, to the next call of `take_due` or `keep`.
-    in_hand: bool,
+    /// The one that `take_due` has returned, until `keep` or `put_down`.
+    in_hand: Option<Arc<Conn>>,
 }
 
 impl Endings {
@@ -36,7 +36,7 @@ impl Endings {
         Ok(Self {
             list: KVec::with_capacity(most, GFP_KERNEL)?,
             new: 0,
-            in_hand: false,
+            in_hand: None,
         })
     }
 
@@ -55,20 +55,25 @@ impl Endings {
 
     /// Puts back a connection whose end goes on at `due`. There is room for it, as above.
     pub(super) fn keep(&mut self, ended: Ended, due: u64) {
-        self.in_hand = false;
+        self.in_hand = None;
         let kept = self.list.push_within_capacity(Ended { due, ..ended });
         debug_assert!(kept.is_ok());
     }
 
-    /// Takes a connection that is due. The one that was taken before was destroyed or put back.
+    /// The one that was taken is over. It may be the last reference, to be dropped without a lock.
+    pub(super) fn put_down(&mut self) -> Option<Arc<Conn>> {
+        self.in_hand.take()
+    }
+
+    /// Takes a connection that is due. The one that was taken before is over or was put back.
     pub(super) fn take_due(&mut self, now: u64) -> Option<Ended> {
-        self.in_hand = false;
+        debug_assert!(self.in_hand.is_none());
         let new = self.list.iter().filter(|ended| ended.ending.is_none());
         debug_assert_eq!(self.new, new.count());
         let at = self.list.iter().position(|ended| now >= ended.due)?;
         let ended = self.list.remove(at).ok()?;
         self.new -= usize::from(ended.ending.is_none());
-        self.in_hand = true;
+        self.in_hand = Some(ended.rc.clone());
         Some(ended)
     }
 
@@ -79,7 +84,13 @@ impl Endings {
 
     /// How many are not over yet.
     pub(super) fn count(&self) -> u32 {
-        self.list.len() as u32 + u32::from(self.in_hand)
+        self.list.len() as u32 + u32::from(self.in_hand.is_some())
+    }
+
+    /// All of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Conn>> + '_ {
+        let list = self.list.iter().map(|ended| &ended.rc);
+        Iterator::chain(list, &self.in_hand)
     }
 
     /// When there is more to do for one.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The send ring of connections, and its accounting.
+//! Sending by connections, with its accounting.
 
 use ipoib_netdev::device::{Device, RawDevice};
 use ipoib_netdev::skb::TxSkb;
@@ -20,7 +20,7 @@ use crate::rc::conn::Conn;
 use crate::rc::shared::Shared;
 use crate::ud::ring::{refusal, UdRing};
 
-/// The producing half of the ring that connections send by, with its accounting.
+/// The producing half of the rings that connections send by, with its accounting.
 pub(crate) struct RcRing {
     pub(crate) sender: RcSender,
     /// Notes to the NAPIs.
@@ -48,16 +48,16 @@ impl RcRing {
 
     /// Returns true if one more message can go by a channel.
     #[inline(always)]
-    pub(crate) fn has_room(&self, channel: &Channel) -> bool {
+    pub(crate) fn has_room(&mut self, channel: &Channel) -> bool {
         match channel.machine.present() {
-            Some(rc) => channel.may_send(rc) && self.sender.has_share(&rc.lane),
+            Some(rc) => channel.may_send(rc) && self.sender.has_room(&rc.lane),
             None => false,
         }
     }
 
     /// Returns true if a frame can go by a channel at once.
     #[inline(always)]
-    pub(crate) fn is_free(&self, channel: &Channel) -> bool {
+    pub(crate) fn is_free(&mut self, channel: &Channel) -> bool {
         channel.backlog.is_empty() && self.has_room(channel)
     }
 
@@ -74,22 +74,17 @@ impl RcRing {
         skb: TxSkb,
     ) -> Result<bool, (TxSkb, DropReason)> {
         let len = skb.len() as u32;
-        let charged = match self.sender.post(skb, &rc.lane, false) {
-            Ok(charged) => charged,
-            Err((skb, error)) => return Err((skb, refusal(error))),
-        };
+        if let Err((skb, error)) = self.sender.post(skb, &rc.lane) {
+            return Err((skb, refusal(error)));
+        }
         let bytes = u64::from(len.wrapping_sub(Header::LEN as u32));
         rc.flow.sent.frames.add(1);
         rc.flow.sent.bytes.add(bytes);
-        Ok(if charged {
-            dev.sent(len)
-        } else {
-            !dev.more_follows()
-        })
+        Ok(!dev.more_follows())
     }
 
     /// Returns true if one more message can go by a channel. If not, the NAPIs are told that a frame waits for that.
-    pub(crate) fn room_or_wait(&self, channel: &Channel) -> bool {
+    pub(crate) fn room_or_wait(&mut self, channel: &Channel) -> bool {
         if self.has_room(channel) {
             return true;
         }
@@ -111,14 +106,14 @@ impl RcRing {
         if !rc.flow.is_due(width) {
             return Ok(());
         }
-        if !self.sender.has_share(&rc.lane) {
+        if !self.sender.has_room(&rc.lane) {
             return Err(EBUSY);
         }
         let limit = rc.flow.advertise(width);
         let skb = TxSkb::new(&rc::credit_only(limit));
         let posted = skb.and_then(|skb| {
-            let posted = self.sender.post(skb, &rc.lane, true);
-            posted.map(drop).map_err(|(_, error)| error)
+            let posted = self.sender.post(skb, &rc.lane);
+            posted.map_err(|(_, error)| error)
         });
         match posted {
             Ok(()) => self.counters().grants.add(1),

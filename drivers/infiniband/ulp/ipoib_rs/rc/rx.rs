@@ -18,7 +18,7 @@ use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::rc::{self, ExtendedMessage};
 use ipoib_proto::rx::source_in_subnet;
 use ipoib_proto::turn;
-use ipoib_rdma::{IntakeRing, Lane, QpKey, RcReceived};
+use ipoib_rdma::{IntakeRing, QpKey, RcReceived};
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
@@ -37,12 +37,12 @@ const POSTED_AT_ONCE: usize = 16;
 
 /// The owner of the connections, who is told of those that fail.
 pub(crate) trait Owner {
-    /// The queue pair of a lane is in error.
+    /// The queue pair of a connection is in error.
     ///
     /// # Context
     ///
     /// Softirq.
-    fn lane_failed(&self, lane: &Lane);
+    fn connection_failed(&self, rc: &Conn);
 
     /// The interface.
     fn device(&self) -> &Device<Interface>;
@@ -115,7 +115,7 @@ impl Peers {
     #[cold]
     fn failed(&self, key: QpKey, owner: &impl Owner) {
         if let Some(peer) = self.find(key) {
-            owner.lane_failed(&peer.rc.lane);
+            owner.connection_failed(&peer.rc);
         }
     }
 

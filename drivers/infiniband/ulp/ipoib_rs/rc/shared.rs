@@ -3,7 +3,7 @@
 //! Flags for the two NAPIs, which read them without the transmit lock.
 
 use ipoib_netdev::relaxed::Relax;
-use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
+use kernel::sync::atomic::{Atomic, Relaxed};
 
 /// Flags for the two NAPIs.
 pub(crate) struct Shared {
@@ -11,8 +11,6 @@ pub(crate) struct Shared {
     stalled: Atomic<bool>,
     /// The queue is stopped, since so many frames wait.
     blocked: Atomic<bool>,
-    /// A lane has become slow, or its queue pair was reset: what it has on the ring is to be looked at.
-    sweep: Atomic<bool>,
 }
 
 impl Shared {
@@ -20,7 +18,6 @@ impl Shared {
         Self {
             stalled: Atomic::new(false),
             blocked: Atomic::new(false),
-            sweep: Atomic::new(false),
         }
     }
 
@@ -56,18 +53,6 @@ impl Shared {
     /// Notes that the queue need not be stopped any more, under the transmit lock.
     pub(crate) fn end_block(&self) {
         self.blocked.store(false, Relaxed);
-    }
-
-    /// Has the ring swept, by the next poll.
-    pub(crate) fn ask_sweep(&self) {
-        self.sweep.store(true, Release);
-    }
-
-    /// Returns true if the ring is to be swept. It need not be once more, then.
-    #[inline]
-    pub(crate) fn take_sweep(&self) -> bool {
-        // As a rule there is nothing to write.
-        self.sweep.get() && self.sweep.xchg(false, Acquire)
     }
 
     /// Returns true if the queue is to stay stopped, since so much waits.

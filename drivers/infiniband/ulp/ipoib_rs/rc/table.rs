@@ -14,7 +14,7 @@ use ipoib_proto::drop::DropReason;
 use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::places::{choose, Choice};
 use ipoib_proto::ticket::Ticket;
-use ipoib_rdma::{IntakeRing, Lane};
+use ipoib_rdma::IntakeRing;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -286,6 +286,11 @@ impl Connections {
         self.ended.keep(ended, due);
     }
 
+    /// The one that the work item was given to end is over. It may be the last reference, to be dropped without a lock.
+    pub(crate) fn put_down(&mut self) -> Option<Arc<Conn>> {
+        self.ended.put_down()
+    }
+
     /// The channel at a place.
     pub(crate) fn channel_at(&mut self, at: u16) -> Option<&mut Channel> {
         Some(&mut **self.channels.get_mut(usize::from(at))?.as_mut()?)
@@ -336,13 +341,17 @@ impl Connections {
         })
     }
 
-    /// The connection whose queue pair a lane is.
-    pub(crate) fn of_lane(&self, lane: &Lane) -> Option<Arc<Conn>> {
-        let is = |rc: &&Arc<Conn>| core::ptr::eq(&raw const *rc.lane, lane);
-        let mut own = self.iter().filter_map(|channel| channel.machine.present());
-        own.find(is)
-            .or_else(|| self.senders.iter().find(is))
-            .cloned()
+    /// A connection whose queue pair has refused something.
+    pub(crate) fn find_refusing(&self) -> Option<Arc<Conn>> {
+        let own = self.iter().filter_map(|channel| channel.machine.present());
+        let mut all = Iterator::chain(own, self.senders.iter());
+        all.find(|rc| rc.lane.has_refused()).cloned()
+    }
+
+    /// Connections by which frames may be in flight.
+    pub(crate) fn sending(&self) -> impl Iterator<Item = &Arc<Conn>> + '_ {
+        let own = self.iter().filter_map(|channel| channel.machine.present());
+        Iterator::chain(own, self.ended.iter())
     }
 
     /// The next job for the work item. `is_ready` says whether there is a path to a peer.

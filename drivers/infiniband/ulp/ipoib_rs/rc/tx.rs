@@ -67,7 +67,7 @@ impl Route<'_> {
 
     /// Returns true if a frame can go at once.
     #[inline(always)]
-    pub(crate) fn is_free(&self) -> bool {
+    pub(crate) fn is_free(&mut self) -> bool {
         self.ring.is_free(self.channel)
     }
 
