@@ -37,9 +37,8 @@ fn late(from: &Host, to: &Host) -> Result<usize> {
 }
 
 scenario! {
-    /// A peer that takes a few messages a second keeps the queue stopped for some seconds, once; then its connection is
-    /// given up, and no frame waits for it.
-    fn a_peer_that_crawls_holds_up_the_queue_once(bed) {
+    /// A peer that takes a few messages a second holds up nobody else for more than half a second, and keeps its connection.
+    fn a_peer_that_crawls_holds_up_nobody_else(bed) {
         let bed = bed.hosts(3).lifetime(Duration::from_secs(240)).up()?;
         few_buffers(&bed)?;
         up(&bed)?;
@@ -53,10 +52,9 @@ scenario! {
         flood.wait_for("ready", a.scaled(Duration::from_secs(10)))?;
         let late = late(a, c)?;
         flood.stop()?;
-        // A stop is over when it has lasted for 5 s, and those of its first four are late. Two would be twice as many.
-        ensure!(late < 2 * 4 * RATE, "{late} of 150 pings were late: {}", story(a));
-        ensure!(counter(a, "rc_stuck")? > 0, "{}", story(a));
-        // Frames that wait for the next connection arrive.
+        // A stop is over after half a second, so that none has to be late. A busy machine may have those of a second.
+        ensure!(late <= RATE, "{late} of 150 pings were late: {}", story(a));
+        ensure!(counter(a, "tx_stops")? > 0 && counter(a, "rc_stuck")? == 0, "{}", story(a));
         crawl(b, 0)?;
         bed.finish()
     }
@@ -79,9 +77,8 @@ scenario! {
         flood.wait_for("ready", a.scaled(Duration::from_secs(10)))?;
         let late = late(a, c)?;
         flood.stop()?;
-        // Others no longer wait after half a second without progress, which is looked for twice a second: none has to be late.
-        // Until the peer is given up, after 5 s, those of the first four seconds would be. A busy machine may have half of them.
-        ensure!(late < 4 * RATE / 2, "{late} of 150 pings were late: {}", story(a));
+        // As above.
+        ensure!(late <= RATE, "{late} of 150 pings were late: {}", story(a));
         ensure!(counter(a, "rc_stuck")? > 0, "{}", story(a));
         bed.finish()
     }

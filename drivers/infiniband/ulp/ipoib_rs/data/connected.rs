@@ -215,7 +215,7 @@ impl Tx {
         }
         let connections = self.rc.as_mut().map(|rc| &mut rc.connections);
         let channel = connections.and_then(|connections| connections.channel_at(at));
-        if let Some(channel) = channel.filter(|channel| channel.machine.may_queue(now)) {
+        if let Some(channel) = channel.filter(|channel| channel.machine.may_queue()) {
             let fate = Fate::Queued(keep_waiting(dev, channel, &mut self.ud.ring, skb));
             return self.settle(dev, address, fate, now);
         }

@@ -64,7 +64,6 @@ impl Tx {
                 continue;
             }
             let address = channel.address;
-            channel.machine.hold_off(now);
             let ended = channel
                 .machine
                 .ticket()

@@ -16,10 +16,9 @@ use crate::rc::context::Negotiated;
 
 /// For how long a frame that is there is reason to ask for a connection.
 const WANT_MS: u64 = 5_000;
-/// Time without progress, though frames wait or were sent, after which a connection holds up no others; and time without a
-/// connection after which a channel may be replaced. A connection that is up is looked at as often: sending alone has
-/// nobody look.
-const SLOW_MS: u64 = 500;
+/// From one look at a connection that is up to the next, since sending alone has nobody look; and time without a connection
+/// after which a channel may be replaced.
+const LOOK_MS: u64 = 500;
 /// A connection that makes no progress for so long, though frames wait or were sent, is given up.
 pub(crate) const STUCK_MS: u64 = 5_000;
 
@@ -62,16 +61,16 @@ impl Channel {
             stall: StallDetector::NEW,
             sent: 0,
             backlog: SkbQueue::new(Backlog::LIMIT.frames, Backlog::LIMIT.bytes),
-            stop: QueueStop::NONE,
+            stop: QueueStop::Open,
             wanted_until: 0,
         }
     }
 
-    /// A connection begins. Frames that wait have no more time for that: it may take none of them.
+    /// A connection begins.
     pub(crate) fn begin(&mut self, terms: Negotiated) {
         self.terms = terms;
         self.wanted_until = 0;
-        self.stop = QueueStop::NONE;
+        self.stop = QueueStop::Open;
         self.sent = 0;
         if let Some(rc) = self.machine.present() {
             self.completed = rc.lane.completed();
@@ -91,9 +90,8 @@ impl Channel {
         let is_vacant = machine.ticket().is_none();
         if machine.is_up() {
             Usage::Connected
-        } else if is_vacant && age >= SLOW_MS && self.backlog.is_empty() {
+        } else if is_vacant && age >= LOOK_MS && self.backlog.is_empty() {
             Usage::Silent {
-                held_off: machine.is_held_off(now),
                 is_new: !machine.has_failed(),
                 wanted_until: self.wanted_until,
             }
@@ -127,24 +125,15 @@ impl Channel {
         }
     }
 
-    /// Observes the channel, and says whether the stack may wait for the peer: frames go on, and it is not
-    /// held off.
-    fn observe_trust(&mut self, now: u64) -> bool {
-        self.observe(now) < SLOW_MS && !self.machine.is_held_off(now)
-    }
-
-    /// Notes that the stack's queue is stopped, if the backlog is high. Says whether it is.
+    /// Notes that a frame waits. Returns true if the stack's queue is to be stopped for that.
     pub(crate) fn begin_stop(&mut self, now: u64) -> bool {
-        let stops = self.waiting().is_high() && self.observe_trust(now);
-        if stops {
-            self.stop.begin(now);
-        }
-        stops
+        self.stop.begin(self.waiting(), now)
     }
 
     /// Notes whether the queue is to stay stopped, and says so.
     pub(crate) fn update_stop(&mut self, now: u64) -> bool {
-        self.stop.update(self.waiting(), self.machine.is_up()) && self.observe_trust(now)
+        let is_up = self.machine.is_up();
+        self.stop.update(self.waiting(), is_up, now)
     }
 
     /// A frame has left the backlog.
@@ -156,9 +145,7 @@ impl Channel {
     /// is down.
     pub(crate) fn check_stuck(&mut self, now: u64, port_up: bool) -> bool {
         self.port_up = port_up;
-        let may_stop = port_up && self.machine.is_up();
-        self.stop.update(self.waiting(), may_stop);
-        self.observe(now) >= STUCK_MS || self.stop.is_overdue(now)
+        self.observe(now) >= STUCK_MS
     }
 
     /// Observes what has become of frames, and says for how long none of those that wait or are in flight
@@ -171,7 +158,9 @@ impl Channel {
             let more = completed.wrapping_sub(self.completed);
             self.done = self.done.wrapping_add(more);
             self.completed = completed;
-            if rc.lane.has_worked() {
+            // A peer that knows credit says what it has taken.
+            let takes = !self.terms.extended || rc.flow.credit_limit() != self.terms.credits;
+            if takes && rc.lane.has_worked() {
                 self.machine.works();
             }
         }
@@ -187,16 +176,13 @@ impl Channel {
     /// When time alone brings something to do.
     pub(super) fn deadline(&self, now: u64) -> Option<u64> {
         let stuck = self.stall.deadline(STUCK_MS);
-        let held_off = Some(self.machine.held_off_until()).filter(|until| *until > now);
-        let look = self.machine.is_up().then(|| now.saturating_add(SLOW_MS));
+        let look = self.machine.is_up().then(|| now.saturating_add(LOOK_MS));
         // If the time is there, it is a path that is waited for.
         let again = self.machine.may_ask_at();
         let again = again.filter(|from| *from > now);
         let forgotten = self.wants(now).then_some(self.wanted_until);
         let ends = [self.stop.deadline(), self.machine.deadline()];
-        let all = [stuck, held_off, look, again, forgotten]
-            .into_iter()
-            .chain(ends);
+        let all = [stuck, look, again, forgotten].into_iter().chain(ends);
         all.flatten().min()
     }
 }

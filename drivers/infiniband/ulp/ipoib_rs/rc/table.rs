@@ -406,7 +406,7 @@ impl Connections {
         if channel.wants(now) && channel.machine.may_ask(now) && is_ready(&channel.address) {
             return self.ask(at, now);
         }
-        if channel.machine.is_blank(now) && channel.backlog.is_empty() && !channel.wants(now) {
+        if channel.machine.may_ask(now) && channel.backlog.is_empty() && !channel.wants(now) {
             if let Some(channel) = self.channels.get_mut(at) {
                 *channel = None;
                 self.full_until = 0;

@@ -3,7 +3,7 @@
 //! Backlog of a connection: how many frames wait for it, and when the stack's queue is stopped meanwhile.
 //!
 //! A connection is reliable, so that what its peer does not take has to wait. Above a high watermark the
-//! stack waits with it, until the backlog has fallen below a low one. All times are in milliseconds.
+//! stack waits with it for a while, until the backlog has fallen below a low one. All times are in milliseconds.
 
 /// Size of a backlog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,41 +40,49 @@ impl Backlog {
     }
 }
 
-/// Longest time for which one connection keeps the stack's queue stopped.
-const STOP_MS: u64 = 5_000;
+/// Longest stop of the stack's queue for one connection.
+const STOP_MS: u64 = 500;
 
 /// Stop of the stack's queue for the backlog of one connection.
+///
+/// A stop ends when half of what waited is gone, and after [`STOP_MS`] at the latest. The next one has to wait until half is
+/// gone. So a peer that takes little holds up others for that long, and frames for it are dropped then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueueStop {
-    since: Option<u64>,
+pub enum QueueStop {
+    /// The queue is not stopped, and may be.
+    Open,
+    /// It is stopped, since then.
+    Stopped(u64),
+    /// A stop has lasted for too long.
+    Spent,
 }
 
 impl QueueStop {
-    /// The queue was not stopped.
-    pub const NONE: QueueStop = QueueStop { since: None };
-
-    /// The queue is stopped at `now`, or was already.
-    pub fn begin(&mut self, now: u64) {
-        self.since.get_or_insert(now);
-    }
-
-    /// Ends the stop if the backlog is below the low watermark, or the connection is not up. Says whether it
-    /// goes on.
-    pub fn update(&mut self, backlog: Backlog, is_up: bool) -> bool {
-        if !is_up || !backlog.reaches(&Backlog::LOW_WATERMARK) {
-            self.since = None;
+    /// Notes that a frame waits. Returns true if the queue is to be stopped.
+    pub fn begin(&mut self, backlog: Backlog, now: u64) -> bool {
+        if *self == Self::Open && backlog.is_high() {
+            *self = Self::Stopped(now);
         }
-        self.since.is_some()
+        matches!(self, Self::Stopped(_))
     }
 
-    /// Time at which the stop has lasted too long, though frames may leave the backlog now and then.
+    /// Ends the stop if the backlog is below the low watermark, or the connection is not up, or in time. Returns true if it
+    /// goes on.
+    pub fn update(&mut self, backlog: Backlog, is_up: bool, now: u64) -> bool {
+        if !is_up || !backlog.reaches(&Backlog::LOW_WATERMARK) {
+            *self = Self::Open;
+        } else if self.deadline().is_some_and(|deadline| now >= deadline) {
+            *self = Self::Spent;
+        }
+        matches!(self, Self::Stopped(_))
+    }
+
+    /// Time at which the stop ends, if frames do not leave the backlog before.
     pub fn deadline(&self) -> Option<u64> {
-        Some(self.since?.saturating_add(STOP_MS))
-    }
-
-    /// Returns true if that time has come.
-    pub fn is_overdue(&self, now: u64) -> bool {
-        self.deadline().is_some_and(|deadline| now >= deadline)
+        match self {
+            Self::Stopped(since) => Some(since.saturating_add(STOP_MS)),
+            _ => None,
+        }
     }
 }
 
@@ -109,31 +117,34 @@ mod tests {
             (frames(384), frames(192), frames(191)),
             (bytes(3 << 20), bytes(3 << 19), bytes((3 << 19) - 1)),
         ] {
-            let mut stop = QueueStop::NONE;
+            let mut stop = QueueStop::Open;
             // It was not stopped for this.
-            assert!(!stop.update(high, true));
-            stop.begin(10);
-            assert!(stop.update(high, true) && stop.update(half, true));
-            assert!(!stop.update(less, true) && !stop.update(half, true));
+            assert!(!stop.update(high, true, 10) && !stop.begin(half, 10));
+            assert!(stop.begin(high, 10));
+            assert!(stop.update(high, true, 10) && stop.update(half, true, 10));
+            // Another frame that was on its way.
+            assert!(stop.begin(half, 10));
+            assert!(!stop.update(less, true, 10) && !stop.update(half, true, 10));
             // It waits for a connection, not for none.
-            stop.begin(20);
-            assert!(!stop.update(high, false) && !stop.update(high, true));
+            assert!(stop.begin(high, 20));
+            assert!(!stop.update(high, false, 20) && !stop.update(high, true, 20));
         }
     }
 
-    /// A peer takes one frame every few seconds, so that the backlog moves all the time.
+    /// A peer takes a frame now and then, so that the backlog moves all the time.
     #[test]
-    fn a_stop_does_not_last_for_ever() {
-        let mut stop = QueueStop::NONE;
-        assert!(stop.deadline().is_none() && !stop.is_overdue(u64::MAX));
-        for now in [1_000, 2_000, 5_000] {
-            // Once is enough.
-            stop.begin(now);
-            assert!(stop.update(frames(380), true) && !stop.is_overdue(now));
+    fn a_stop_is_short_and_the_next_one_has_to_wait() {
+        let mut stop = QueueStop::Open;
+        assert!(stop.deadline().is_none());
+        for now in [1_000, 1_200, 1_499] {
+            // It lasts from the first frame on.
+            assert!(stop.begin(frames(384), now));
+            assert!(stop.deadline() == Some(1_500) && stop.update(frames(383), true, now));
         }
-        assert!(stop.deadline() == Some(6_000) && !stop.is_overdue(5_999));
-        assert!(stop.update(frames(380), true) && stop.is_overdue(6_000));
-        // If the frames are gone at last, the peer has been slow, no more.
-        assert!(!stop.update(frames(100), true) && !stop.is_overdue(6_000));
+        assert!(!stop.update(frames(383), true, 1_500) && stop.deadline().is_none());
+        assert!(!stop.begin(frames(512), 1_600) && !stop.update(frames(192), true, 9_000));
+        assert!(!stop.begin(frames(512), 9_000));
+        assert!(!stop.update(frames(191), true, 9_001));
+        assert!(stop.begin(frames(384), 9_002) && stop.deadline() == Some(9_502));
     }
 }

@@ -14,8 +14,6 @@ pub enum Usage {
     Asking,
     /// No connection came for a while: it may be replaced. The smallest of these in order goes first.
     Silent {
-        /// Frames do not wait for it, since it was given up.
-        held_off: bool,
         /// It was not asked yet.
         is_new: bool,
         /// Until when its frames count, in milliseconds.
@@ -48,11 +46,10 @@ pub fn choose(places: impl ExactSizeIterator<Item = Option<Usage>>) -> Choice {
             Some(Usage::Connected) => connected = connected.saturating_add(1),
             Some(Usage::Asking) => {}
             Some(Usage::Silent {
-                held_off,
                 is_new,
                 wanted_until,
             }) => {
-                let this = Some((held_off, is_new, wanted_until, at));
+                let this = Some((is_new, wanted_until, at));
                 silent = silent.map_or(this, |_| silent.min(this));
             }
         }
@@ -74,14 +71,12 @@ mod tests {
     const CONNECTED: Option<Usage> = Some(Usage::Connected);
     const ASKING: Option<Usage> = Some(Usage::Asking);
     const NEW: Option<Usage> = Some(Usage::Silent {
-        held_off: false,
         is_new: true,
         wanted_until: 0,
     });
 
-    fn silent(held_off: bool, wanted_until: u64) -> Option<Usage> {
+    fn silent(wanted_until: u64) -> Option<Usage> {
         Some(Usage::Silent {
-            held_off,
             is_new: false,
             wanted_until,
         })
@@ -98,7 +93,7 @@ mod tests {
         places[15] = None;
         assert_eq!(choose(&places), Choice::Place(15));
         places[3] = None;
-        places[1] = silent(true, 0);
+        places[1] = silent(0);
         assert_eq!(choose(&places), Choice::Place(3));
     }
 
@@ -115,18 +110,15 @@ mod tests {
     #[test]
     fn the_silent_make_room() {
         let mut places = [ASKING; 16];
-        places[3] = silent(false, 20);
-        places[4] = silent(false, 10);
-        places[5] = silent(true, 0);
+        places[3] = silent(20);
+        places[4] = silent(10);
         assert_eq!(choose(&places), Choice::Replace(4));
-        places[3] = silent(false, 9);
+        places[3] = silent(9);
         assert_eq!(choose(&places), Choice::Replace(3));
-        // Those that were not asked go last but for those that were given up.
+        // Those that were not asked go last.
         places[3] = NEW;
         assert_eq!(choose(&places), Choice::Replace(4));
         places[4] = ASKING;
         assert_eq!(choose(&places), Choice::Replace(3));
-        places[3] = CONNECTED;
-        assert_eq!(choose(&places), Choice::Replace(5));
     }
 }

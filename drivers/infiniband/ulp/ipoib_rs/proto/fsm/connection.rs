@@ -20,8 +20,6 @@ const BACKOFF: Backoff = Backoff::new(1_000, 64_000);
 const RETRY_MS: u64 = 100;
 /// Failures in a row after which frames do not wait for the next attempt.
 const MAX_FAILURES: u8 = 2;
-/// Time after a peer was given up for which no frame waits for a connection to it.
-const HOLD_OFF_MS: u64 = 60_000;
 
 /// Reason for the end of a connection, or of the attempt at one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +61,6 @@ pub struct Connection<C> {
     backoff: Backoff,
     /// Attempts that failed since there was a connection that worked.
     failures: u8,
-    /// No frame waits before this time.
-    held_off_until: u64,
 }
 
 impl<C> Connection<C> {
@@ -77,7 +73,6 @@ impl<C> Connection<C> {
             idle_ms,
             backoff: BACKOFF,
             failures: 0,
-            held_off_until: 0,
         }
     }
 
@@ -109,24 +104,8 @@ impl<C> Connection<C> {
 
     /// Returns true if a frame that only a connection can carry should wait: one is being made, or attempts have not failed
     /// often enough to say that none comes.
-    pub const fn may_queue(&self, now: u64) -> bool {
-        !self.is_held_off(now) && (self.is_asked() || self.failures < MAX_FAILURES)
-    }
-
-    /// Event: the peer has let frames wait for too long. None waits for it for a while.
-    pub fn hold_off(&mut self, now: u64) {
-        self.held_off_until = now.saturating_add(HOLD_OFF_MS);
-    }
-
-    /// Returns true if the peer was given up so recently that no frame waits for it.
-    #[inline]
-    pub const fn is_held_off(&self, now: u64) -> bool {
-        now < self.held_off_until
-    }
-
-    /// Returns the end of the hold-off, at which [`Connection::is_blank`] may change.
-    pub const fn held_off_until(&self) -> u64 {
-        self.held_off_until
+    pub const fn may_queue(&self) -> bool {
+        self.is_asked() || self.failures < MAX_FAILURES
     }
 
     /// Time from which on [`Connection::want`] makes an attempt; None if there is a connection or an attempt.
@@ -138,7 +117,8 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Returns true if [`Connection::want`] makes an attempt now.
+    /// Returns true if [`Connection::want`] makes an attempt now, and if the state is that of a new one but for its failures,
+    /// so that it may be dropped.
     pub fn may_ask(&self, now: u64) -> bool {
         self.may_ask_at().is_some_and(|from| now >= from)
     }
@@ -153,14 +133,8 @@ impl<C> Connection<C> {
         self.failures > 0
     }
 
-    /// Returns true if the state is that of a new one, without a connection, a back-off or a hold-off, and may be
-    /// dropped.
-    pub fn is_blank(&self, now: u64) -> bool {
-        self.may_ask(now) && !self.is_held_off(now)
-    }
-
-    /// Event: a frame has passed through the connection, which ends the back-off. To be accepted is not enough: the CM of a
-    /// peer may answer when its queue pairs do not.
+    /// Event: the peer takes what is sent by the connection, which ends the back-off. To be accepted is not enough: the CM of
+    /// a peer may answer when its queue pairs do not.
     pub fn works(&mut self) {
         if self.is_up() {
             self.failures = 0;
@@ -339,7 +313,7 @@ mod tests {
             unreachable!("it may start");
         };
         assert!(connection.ended(ticket, End::Soon, 10).is_none());
-        assert!(!connection.has_failed() && connection.may_queue(10));
+        assert!(!connection.has_failed() && connection.may_queue());
         assert!(connection.may_ask_at() == Some(10 + RETRY_MS));
         // However often that happens.
         for n in 1..10 {
@@ -348,7 +322,7 @@ mod tests {
                 unreachable!("it may start");
             };
             assert!(connection.ended(ticket, End::Soon, now).is_none());
-            assert!(connection.may_queue(now) && connection.may_ask(now + RETRY_MS));
+            assert!(connection.may_queue() && connection.may_ask(now + RETRY_MS));
         }
     }
 
@@ -373,7 +347,7 @@ mod tests {
         assert!(connection.accepted(ticket, 10));
         assert!(connection.transmit(11) == Some(&mut 7));
         assert!(connection.ticket() == Some(ticket) && connection.present() == Some(&7));
-        assert!(!connection.is_blank(u64::MAX));
+        assert!(!connection.may_ask(u64::MAX));
         // A second time is somebody's mistake.
         assert!(!connection.accepted(ticket, 12));
         assert!(connection.failed(ticket, 20) == Some(7));
@@ -395,7 +369,7 @@ mod tests {
         let mut connection = new();
         let mut now = 0;
         for delay in [1_000, 2_000, 4_000] {
-            assert!(connection.may_queue(now) == (delay < 4_000));
+            assert!(connection.may_queue() == (delay < 4_000));
             let ticket = start(&mut connection, 1, now);
             assert!(connection.failed(ticket, now) == Some(1));
             assert!(connection.may_ask_at() == Some(now + delay));
@@ -407,13 +381,13 @@ mod tests {
         connection.works();
         assert!(connection.accepted(ticket, now));
         assert!(connection.failed(ticket, now) == Some(1));
-        assert!(connection.may_ask_at() == Some(now + 8_000) && !connection.may_queue(now));
+        assert!(connection.may_ask_at() == Some(now + 8_000) && !connection.may_queue());
         now += 8_000;
         let ticket = start(&mut connection, 1, now);
-        assert!(connection.accepted(ticket, now) && !connection.may_queue(now));
+        assert!(connection.accepted(ticket, now) && !connection.may_queue());
         // A connection that nothing was sent by does not count as failed.
         assert!(connection.ended(ticket, End::Unused, now) == Some(1));
-        assert!(connection.may_ask_at() == Some(now + 1_000) && !connection.may_queue(now));
+        assert!(connection.may_ask_at() == Some(now + 1_000) && !connection.may_queue());
         now += 1_000;
         let ticket = start(&mut connection, 1, now);
         assert!(connection.ended(ticket, End::Unused, now) == Some(1));
@@ -423,24 +397,9 @@ mod tests {
         assert!(connection.accepted(ticket, now));
         connection.works();
         assert!(connection.failed(ticket, now) == Some(1));
-        assert!(connection.present().is_none() && connection.may_queue(now));
-        assert!(!connection.is_blank(now + 999) && connection.is_blank(now + 1_000));
+        assert!(connection.present().is_none() && connection.may_queue());
+        assert!(!connection.may_ask(now + 999) && connection.may_ask(now + 1_000));
         assert!(connection.want(now + 1_000).is_some());
-    }
-
-    #[test]
-    fn no_frame_waits_for_a_peer_that_was_given_up() {
-        let mut connection = new();
-        assert!(connection.may_queue(0) && connection.is_blank(0));
-        connection.hold_off(5_000);
-        assert!(connection.held_off_until() == 65_000);
-        assert!(connection.is_held_off(64_999) && !connection.is_held_off(65_000));
-        assert!(!connection.may_queue(64_999) && !connection.is_blank(64_999));
-        assert!(connection.may_queue(65_000) && connection.is_blank(65_000));
-        // But one is asked for, and frames may go by it.
-        let ticket = start(&mut connection, 1, 6_000);
-        assert!(!connection.may_queue(6_000) && connection.may_queue(65_000));
-        assert!(connection.accepted(ticket, 6_000) && connection.transmit(6_000).is_some());
     }
 
     /// One that is coming is waited for, whatever has failed before.
@@ -451,8 +410,8 @@ mod tests {
             let ticket = start(&mut connection, 1, now);
             assert!(connection.failed(ticket, now) == Some(1));
         }
-        assert!(!connection.may_queue(3_000));
-        assert!(connection.want(3_000).is_some() && connection.may_queue(3_000));
+        assert!(!connection.may_queue());
+        assert!(connection.want(3_000).is_some() && connection.may_queue());
     }
 
     /// A lost REQ or REP.
