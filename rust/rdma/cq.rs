@@ -365,8 +365,8 @@ impl Drop for Room {
 /// `cq.claimed` is true on behalf of this value.
 pub(crate) struct Claim {
     cq: Arc<Cq>,
-    /// The first number for requests' identifiers. Successive rings on a queue continue the numbers, so that
-    /// a late completion of an earlier ring is not taken for a later ring's own.
+    /// The first number for requests' identifiers. Successive receive rings on a queue continue the numbers, so that
+    /// a late completion of an earlier ring is not taken for a later ring's own. Send rings have tags.
     pub(crate) next: u32,
 }
 

@@ -43,8 +43,8 @@ struct Shared {
 /// # Invariants
 ///
 /// * This is the one sender of `shared.cq`, on which `lane` completes.
-/// * The requests pending in `chain` are complete, and those of the last slots that were filled in `lane`'s ring, whose
-///   requests have no more elements than those of the chain, `max_sge`.
+/// * The requests pending in `chain` are complete, and are for the last slots that were filled in `lane`'s ring. That ring's
+///   requests have up to `max_sge` elements, as many as the chain has room for.
 /// * `post_send` is the operation of the queue pairs' device.
 pub struct RcSender {
     shared: Arc<Shared>,
@@ -58,8 +58,8 @@ pub struct RcSender {
     refused: Option<u32>,
 }
 
-/// Makes both halves for the queue pairs of `pd` that complete on `send_cq` and gather from up to `max_sge` elements, of
-/// which there are up to `most` at a time.
+/// Makes both halves for up to `most` queue pairs of `pd` at a time, which complete on `send_cq` and gather from up to
+/// `max_sge` elements.
 ///
 /// # Errors
 ///

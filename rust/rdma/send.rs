@@ -40,8 +40,8 @@ mod tests;
 pub use completions::{Drained, Reaped, SendCompletions, SendReport};
 use ring::{PostFn, Ring, SendQp};
 
-/// The address handle of a request, and the claim on the completion queue, which no other ring has before the queue pair
-/// is destroyed if that cannot be reset.
+/// A request refers to an address handle. The claim on the completion queue is held with the memory: if the queue pair cannot
+/// be reset, no other ring has that queue before the queue pair is destroyed.
 impl SendQp for UdQp {
     type Kept = Option<Arc<Ah>>;
     type Held = Claim;

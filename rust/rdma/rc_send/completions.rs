@@ -110,11 +110,11 @@ impl<T> RcCompletions<T> {
     /// Softirq or process context.
     pub fn end(&mut self, lane: &Lane) -> Option<(T, u32)> {
         let at = self.find(lane.ring.tag())?;
-        let entry = self
-            .lanes
-            .get_mut(at)
-            .filter(|entry| entry.lane.is_closed())?;
-        let is_done = entry.lane.qp().is_reset() || entry.at.tail() == lane.ring.shared.head();
+        // A lane of another queue may have the same tag.
+        let is_it = |entry: &&mut Entry<T>| core::ptr::eq(&raw const *entry.lane, lane);
+        let entry = self.lanes.get_mut(at).filter(is_it)?;
+        let head = lane.ring.shared.head();
+        let is_done = lane.is_closed() && (lane.qp().is_reset() || entry.at.tail() == head);
         if !is_done {
             return None;
         }
@@ -130,8 +130,8 @@ impl<T> RcCompletions<T> {
         !self.shared.cq.is_quiet()
     }
 
-    /// Takes completions and frees their frames, in `poll` if one runs. Calls `failed` for each that says that something was
-    /// not sent, with the lane's owner.
+    /// Takes completions and frees their frames, in `poll` if one runs. Calls `failed` with the lane's owner for each request
+    /// that was not sent.
     ///
     /// # Context
     ///
@@ -175,9 +175,9 @@ impl<T> RcCompletions<T> {
         reaped
     }
 
-    /// Waits for some `time` until nothing is in flight, for which the lanes' queue pairs must be in error. What is left then
-    /// is lost: the queue pairs are reset, and what those that cannot be may still send is freed with them. The sender must
-    /// be gone.
+    /// Waits for some `time` until nothing is in flight, for which the lanes' queue pairs must be in error. Then resets the
+    /// queue pairs that have something left, which is lost. If a queue pair cannot be reset, its frames are freed when it is
+    /// destroyed. The sender must be gone.
     ///
     /// # Context
     ///

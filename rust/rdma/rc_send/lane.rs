@@ -17,7 +17,7 @@ use crate::send::ring::{Ring, FIRST};
 ///
 /// # Invariants
 ///
-/// * `at` is the one producer's of the ring, and the [sender](super::RcSender)'s of the completion queue.
+/// * `at` is the position of the ring's one producer. Only the [sender](super::RcSender) of the completion queue uses it.
 /// * Once `is_closed` is true, the sender posts nothing more to the ring, and takes nothing back from it.
 pub struct Lane {
     pub(super) ring: Ring<RcQp>,
@@ -43,8 +43,8 @@ impl Lane {
     ///
     /// # Context
     ///
-    /// Process context; may sleep. So must be dropping the last reference if there are requests in flight, and the queue
-    /// pair was not reset.
+    /// Process context; may sleep. If there are requests in flight and the queue pair was not reset, dropping the last
+    /// reference may sleep, too.
     pub fn new(qp: &Arc<RcQp>, carries_frames: bool) -> Result<Arc<Self>> {
         let caps = qp.caps();
         let size = 1 << caps.send_wr.checked_ilog2().ok_or(EINVAL)?;
@@ -82,7 +82,7 @@ impl Lane {
 
     /// The number of requests that are done, modulo 2^32.
     pub fn completed(&self) -> u32 {
-        self.ring.shared.tail()
+        self.ring.shared.tail().wrapping_sub(FIRST)
     }
 
     /// Returns true if requests are acknowledged.
@@ -90,8 +90,8 @@ impl Lane {
         self.has_worked.get()
     }
 
-    /// Returns true if the queue pair has refused a request. The caller puts it in error: some in front of that one may be
-    /// unsignalled, and would never complete.
+    /// Returns true if the queue pair has refused a request. The caller puts the queue pair in error: requests in front of
+    /// the refused one may be unsignalled, and complete only then.
     pub fn has_refused(&self) -> bool {
         self.has_refused.get()
     }

@@ -317,6 +317,14 @@ mod cases {
         assert_eq!(bed.completions.end(&lane), None);
         bed.complete(SUCCESS)?;
         assert_eq!(bed.reap(), (1, 0));
+        // Nor is it ended by one of another queue, with the same tag.
+        let cq = Cq::new(bed.fake.device(), 2 * SLOTS, 0, (), ())?;
+        let others = [
+            super::lane(lane.qp().pd(), &cq, true)?,
+            super::lane(lane.qp().pd(), &cq, true)?,
+        ];
+        assert_eq!(others[1].ring.tag(), lane.ring.tag());
+        assert_eq!(bed.completions.end(&others[1]), None);
         assert_eq!(bed.completions.end(&lane), Some((1, 0)));
         assert_eq!(bed.completions.end(&lane), None);
         Ok(())

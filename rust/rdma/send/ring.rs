@@ -34,7 +34,7 @@ pub(crate) const FIRST: u32 = u32::MAX - 9;
 
 /// A queue pair that a ring sends by.
 pub(crate) trait SendQp: Send + Sync {
-    /// An object that requests refer to. A slot takes over the one of the requests in front of it.
+    /// An object that requests refer to. A slot whose request refers to another one than those in front of it owns theirs.
     type Kept: Default + Send + 'static;
     /// An object that is held for as long as the device may access the ring's memory.
     type Held: Send + 'static;
@@ -42,7 +42,7 @@ pub(crate) trait SendQp: Send + Sync {
     /// The queue pair of the RDMA core's.
     fn raw(&self) -> *mut bindings::ib_qp;
 
-    /// Has the device forget what was posted, if this is not done, for a ring that is dropped with frames.
+    /// Has the device forget what was posted, for a ring that is dropped with frames.
     ///
     /// # Errors
     ///
@@ -128,7 +128,7 @@ pub(crate) struct Ring<Q: SendQp + 'static> {
     pub(crate) shared: ring::Ring,
     tag: u64,
     raw_qp: *mut bindings::ib_qp,
-    /// As of [`Memory`], once the half that posts is gone, until when that has it.
+    /// The object that the last request refers to, from when the half that posts has gone.
     last: UnsafeCell<Q::Kept>,
     /// Place for `memory` if the device may still reach it when the ring is dropped.
     place: ManuallyDrop<KBox<MaybeUninit<Memory<Q>>>>,

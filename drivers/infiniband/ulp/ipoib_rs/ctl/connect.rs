@@ -252,8 +252,9 @@ impl ConnId {
 
     /// Ends a connection that the peer has accepted.
     fn not_usable(&self, found: &Found, error: Error) {
-        // It may have ended before the poll was told of it.
+        // It may have ended before the polls were told of it.
         rx::forget(&self.dev, &found.rc);
+        completions::forget(&self.dev, &found.rc);
         // It was given up.
         if self.find().is_none() {
             return;

@@ -24,7 +24,8 @@ use crate::rc::shared::Shared;
 use crate::rc::table::{Connections, MOST};
 use crate::rc::tx::RcTx;
 
-/// Sends that all connections have on their way at most, those that have ended and are not over included.
+/// Room for completions of what is sent by as many connections as there may be in channels, by as many that are ending, and
+/// by all that others send by. If more are ending, the next connection has to wait for them.
 const MOST_SENDS: u32 = 2 * MAX_CONNECTIONS as u32 * SENDS + MAX_SENDERS as u32 * RESERVE as u32;
 
 /// Queues of an interface in connected mode, until each is where it belongs.

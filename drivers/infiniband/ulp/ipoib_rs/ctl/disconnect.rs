@@ -8,6 +8,7 @@ use ipoib_netdev::netdev_log;
 use ipoib_proto::ending::{Ending, Step};
 
 use crate::base::interface::Interface;
+use crate::data::tx::Tx;
 use crate::data::{completions, rx};
 use crate::rc::conn::Conn;
 use crate::rc::ended::Ended;
@@ -24,7 +25,7 @@ pub(super) fn end(dev: &Device<Interface>, mut ended: Ended) {
     let ending = ended.ending.get_or_insert(Ending::new(now));
     let wait = go_on_to_end(dev, &ended.rc, ending, now);
     let Some(wait) = wait else {
-        return over(dev, &ended.rc);
+        return over(dev, ended);
     };
     if let Some(tx) = dev.lock_tx().as_mut() {
         if ended.rc.lane.in_flight() > 0 {
@@ -38,20 +39,23 @@ pub(super) fn end(dev: &Device<Interface>, mut ended: Ended) {
     }
 }
 
-/// It is over: nobody has it any more.
+/// Has everybody forget a connection that is over.
 ///
 /// # Context
 ///
 /// Process context; sleeps.
-fn over(dev: &Device<Interface>, rc: &Conn) {
-    // The device may not give its frames back. If it does not forget them either, they stay until the queues are made anew.
-    let is_done = rc.lane.in_flight() == 0 || rc.qp().to_reset().is_ok();
-    if is_done {
-        completions::forget(dev, rc);
-    } else {
+fn over(dev: &Device<Interface>, ended: Ended) {
+    // A device that does not give frames back forgets them as the queue pair is reset.
+    if ended.rc.lane.in_flight() > 0 && ended.rc.qp().to_reset().is_err() {
+        // They stay in flight until the queues are made anew.
         Interface::restart_soon(dev);
+        if let Some(connections) = dev.lock_tx().as_mut().and_then(Tx::connections) {
+            connections.keep_ending(ended, now_ms().saturating_add(1_000));
+        }
+        return;
     }
-    rc.trace("over", "gone");
+    completions::forget(dev, &ended.rc);
+    ended.rc.trace("over", "gone");
     let mut guard = dev.lock_tx();
     let put_down = guard.as_mut().and_then(|tx| tx.connections()?.put_down());
     drop(guard);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sent: the NAPI that takes completed frames off the send ring.
+//! Sent: the NAPI that takes completed frames off the send rings.
 
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::{Device, OwnedDevice, RawDevice};

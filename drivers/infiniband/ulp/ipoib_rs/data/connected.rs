@@ -527,7 +527,7 @@ impl Tx {
 // For nearly every frame.
 #[inline(always)]
 fn flush(dev: &Device<Interface>, ring: &mut RcRing, ud: &mut UdRing) {
-    if ring.flush(dev, ud) {
+    if ring.flush(dev) {
         // Not here, since our caller may be busy with the connection.
         Interface::queue(dev, Work::Connections, 0);
     }

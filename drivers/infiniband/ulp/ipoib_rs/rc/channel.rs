@@ -16,8 +16,8 @@ use crate::rc::context::Negotiated;
 
 /// For how long a frame that is there is reason to ask for a connection.
 const WANT_MS: u64 = 5_000;
-/// From one look at a connection that is up to the next, since sending alone has nobody look; and time without a connection
-/// after which a channel may be replaced.
+/// Time between two looks at a connection that is up, at which progress is noted; and time without a connection after which
+/// a channel may be replaced.
 const LOOK_MS: u64 = 500;
 /// A connection that makes no progress for so long, though frames wait or were sent, is given up.
 pub(crate) const STUCK_MS: u64 = 5_000;
@@ -71,9 +71,9 @@ impl Channel {
         self.terms = terms;
         self.wanted_until = 0;
         self.stop = QueueStop::Open;
+        self.completed = 0;
         self.sent = 0;
         if let Some(rc) = self.machine.present() {
-            self.completed = rc.lane.completed();
             rc.establish();
         }
     }

@@ -60,7 +60,7 @@ impl Endings {
         debug_assert!(kept.is_ok());
     }
 
-    /// The one that was taken is over. It may be the last reference, to be dropped without a lock.
+    /// The connection that was taken is over. Returns what may be the last reference to it, to be dropped without a lock.
     pub(super) fn put_down(&mut self) -> Option<Arc<Conn>> {
         self.in_hand.take()
     }

@@ -18,7 +18,7 @@ use crate::base::interface::Interface;
 use crate::rc::channel::Channel;
 use crate::rc::conn::Conn;
 use crate::rc::shared::Shared;
-use crate::ud::ring::{refusal, UdRing};
+use crate::ud::ring::refusal;
 
 /// The producing half of the rings that connections send by, with its accounting.
 pub(crate) struct RcRing {
@@ -147,10 +147,10 @@ impl RcRing {
     /// end.
     #[inline(always)]
     #[must_use]
-    pub(crate) fn flush(&mut self, dev: &Device<Interface>, ud: &UdRing) -> bool {
+    pub(crate) fn flush(&mut self, dev: &Device<Interface>) -> bool {
         self.ring_doorbell();
         match self.sender.take_refused() {
-            Some(frames) => self.refused(dev, ud, frames),
+            Some(frames) => self.refused(dev, frames),
             None => false,
         }
     }
@@ -158,11 +158,10 @@ impl RcRing {
     /// Counts what the device has refused. Returns true.
     #[cold]
     #[inline(never)]
-    fn refused(&self, dev: &Device<Interface>, ud: &UdRing, frames: u32) -> bool {
+    fn refused(&self, dev: &Device<Interface>, frames: u32) -> bool {
         let frames = u64::from(frames);
         self.counters
             .dropped(dev, DropReason::PostFailed, frames, 0);
-        ud.wake_completions();
         true
     }
 }

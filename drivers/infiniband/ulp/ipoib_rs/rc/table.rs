@@ -286,7 +286,8 @@ impl Connections {
         self.ended.keep(ended, due);
     }
 
-    /// The one that the work item was given to end is over. It may be the last reference, to be dropped without a lock.
+    /// The connection that the work item was given to end is over. Returns what may be the last reference to it, to be
+    /// dropped without a lock.
     pub(crate) fn put_down(&mut self) -> Option<Arc<Conn>> {
         self.ended.put_down()
     }

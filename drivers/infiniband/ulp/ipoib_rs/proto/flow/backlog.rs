@@ -58,8 +58,11 @@ pub enum QueueStop {
 }
 
 impl QueueStop {
-    /// Notes that a frame waits. Returns true if the queue is to be stopped.
+    /// Notes that a frame waits, as each that does has to be. Returns true if the queue is to be stopped.
     pub fn begin(&mut self, backlog: Backlog, now: u64) -> bool {
+        if *self == Self::Spent && !backlog.reaches(&Backlog::LOW_WATERMARK) {
+            *self = Self::Open;
+        }
         if *self == Self::Open && backlog.is_high() {
             *self = Self::Stopped(now);
         }
@@ -144,7 +147,9 @@ mod tests {
         assert!(!stop.update(frames(383), true, 1_500) && stop.deadline().is_none());
         assert!(!stop.begin(frames(512), 1_600) && !stop.update(frames(192), true, 9_000));
         assert!(!stop.begin(frames(512), 9_000));
-        assert!(!stop.update(frames(191), true, 9_001));
+        // Nobody looks while the queue is not stopped, but for the frames that come.
+        assert!(!stop.begin(frames(192), 9_000) && !stop.begin(frames(384), 9_000));
+        assert!(!stop.begin(frames(191), 9_001));
         assert!(stop.begin(frames(384), 9_002) && stop.deadline() == Some(9_502));
     }
 }

@@ -117,8 +117,7 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Returns true if [`Connection::want`] makes an attempt now, and if the state is that of a new one but for its failures,
-    /// so that it may be dropped.
+    /// Returns true if [`Connection::want`] makes an attempt now. Unless one is wanted, the state machine may be dropped.
     pub fn may_ask(&self, now: u64) -> bool {
         self.may_ask_at().is_some_and(|from| now >= from)
     }
