@@ -28,8 +28,9 @@ const TURNS: &str = include_str!("../../guest/hwsim/roce_frozen/turns.py");
 /// address handles that later frames do not use.
 fn freeze(bed: &Bed) -> Result<()> {
     let (a, b) = bed.pair()?;
-    // Otherwise BQL would stop the queue after a few. It looks at this when something completes.
+    // Otherwise BQL would stop the queue after a few. It looks at this when a datagram completes.
     b.ok("echo 1000000 >/sys/class/net/ib0/queues/tx-0/byte_queue_limits/limit_min")?;
+    b.ok("ping -q -c 1 -W 1 -I ib0 224.0.0.1 || true")?;
     ping(b, a)?;
     nothing_is_under_way(b)?;
     write(b, "faults", "hold\\nmodify_qp EIO from 1")?;

@@ -236,7 +236,7 @@ impl Tx {
     }
 
     /// Sends a frame as the stack gave it by UD, with all done that the device would be asked to do.
-    fn send_datagram(
+    pub(super) fn send_datagram(
         &mut self,
         dev: &Device<Interface>,
         address: HwAddr,

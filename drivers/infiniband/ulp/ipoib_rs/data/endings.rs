@@ -4,6 +4,7 @@
 
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::Device;
+use ipoib_netdev::skb::TxSkb;
 use ipoib_proto::connection::End;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::hwaddr::HwAddr;
@@ -18,6 +19,19 @@ impl Tx {
     /// Sends by UD what waits for a connection that does not come, or not yet. What only a connection
     /// can carry stays as long as one may come.
     pub(super) fn give_up(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
+        self.empty_backlog(dev, at, now, |this, dev, address, skb| {
+            this.send_meanwhile(dev, address, at, skb, now);
+        });
+    }
+
+    /// Empties a backlog, whose frames, as the stack gave them, are sent by `send`.
+    fn empty_backlog(
+        &mut self,
+        dev: &Device<Interface>,
+        at: u16,
+        now: u64,
+        send: impl Fn(&mut Self, &Device<Interface>, HwAddr, TxSkb),
+    ) {
         let channel = self.connections().and_then(|c| c.channel_at(at));
         let waiting = channel.map_or(0, |channel| channel.backlog.len());
         for _ in 0..waiting {
@@ -35,7 +49,7 @@ impl Tx {
                 continue;
             }
             match skb.push(address.as_bytes()) {
-                Ok(()) => self.send_meanwhile(dev, address, at, skb, now),
+                Ok(()) => send(self, dev, address, skb),
                 Err(_) => self.ud.ring.drop(dev, skb, DropReason::NoMemory),
             }
         }
@@ -72,7 +86,10 @@ impl Tx {
                 connections.end(rc, Cause::Stuck);
             }
             self.doubt_path(dev, &address, now);
-            self.give_up(dev, at, now);
+            // Nothing waits again: it has waited for too long.
+            self.empty_backlog(dev, at, now, |this, dev, address, skb| {
+                this.send_datagram(dev, address, skb, now);
+            });
         }
     }
 
