@@ -295,7 +295,7 @@ mod cases {
         bed.sender.flush();
         let lane = bed.lanes[0].clone();
         assert_eq!(lane.qp().to_reset(), Ok(()));
-        // Who posts is to be done with it first.
+        // The sender has not closed the lane yet.
         assert_eq!(bed.completions.end(&lane), None);
         bed.sender.close(&lane);
         assert_eq!(bed.completions.end(&lane), Some((0, 2)));

@@ -160,7 +160,7 @@ fn throughput(interface: &Interface) -> Vec<Target> {
 fn latency(facts: &Facts, interface: &Interface) -> Vec<Target> {
     let name = &interface.name;
     let mut targets = Vec::new();
-    // On RoCE both modes are alike: rr_vs_ud is 1.011.
+    // On RoCE both modes are alike: rr_vs_ud is 1.003.
     let infiniband = facts.port_of(interface).is_some_and(|port| !port.is_roce());
     if infiniband {
         targets.push(exactly(
